@@ -1,0 +1,33 @@
+.PHONY: help valkey test test-fast lint demo fuzz
+
+# Time limit of one test binary, tests at a time in it, and time for each fuzz target.
+TIMEOUT ?= 10m
+PARALLEL ?= 8
+FUZZTIME ?= 10s
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+valkey: ## install valkey-server where it is missing
+	@[ -n "$$EMQ_TEST_VALKEY_SERVER" ] || .ci/install-valkey
+
+test: valkey lint ## everything: vet, gofmt, all tests with the race detector
+	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+
+test-fast: valkey ## all tests without the race detector
+	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+
+lint: ## gofmt and go vet
+	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not gofmt'ed:"; echo "$$bad"; exit 1; } >&2
+	go vet ./...
+
+demo: ## watch a fleet hold a limit
+	go run ./cmd/emqworker demo
+
+fuzz: valkey ## run each fuzz target for FUZZTIME
+	@set -e; for pkg in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done

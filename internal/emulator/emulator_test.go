@@ -1,0 +1,166 @@
+package emulator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T) (*Emulator, valkey.Client) {
+	t.Helper()
+	e, err := Start()
+	require.NoError(t, err)
+	t.Cleanup(e.Stop)
+	return e, dial(t, e)
+}
+
+func dial(t *testing.T, e *Emulator) valkey.Client {
+	t.Helper()
+	c, err := valkey.NewClient(valkey.MustParseURL(e.URL()))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func do(t *testing.T, c valkey.Client, args ...string) valkey.ValkeyResult {
+	t.Helper()
+	return c.Do(t.Context(), c.B().Arbitrary(args...).Build())
+}
+
+func TestScriptsAnswerAsOnAServer(t *testing.T) {
+	_, c := start(t)
+	assert.Equal(t, valkey.ClientModeStandalone, c.Mode())
+	for _, flags := range []string{"#!lua", "#!lua flags=allow-oom"} {
+		for body, want := range map[string]any{
+			`return {1, 'two', false, 3.9, true}`:            []any{int64(1), "two", nil, int64(3), int64(1)},
+			`return nil`:                                     nil,
+			`return false`:                                   nil,
+			`return 'a\0b'`:                                  "a\x00b",
+			`return {ok = 'FINE'}`:                           "FINE",
+			`return {KEYS[1], ARGV[1], ARGV[2]}`:             []any{"k", "9007199254740991", ""},
+			`return server.call('INCR', KEYS[1] .. ARGV[2])`: int64(1),
+		} {
+			do(t, c, "DEL", "k")
+			script := valkey.NewLuaScript(flags + "\n" + body)
+			for range 2 { // by EVAL, then by EVALSHA
+				do(t, c, "DEL", "k")
+				got, err := script.Exec(t.Context(), c, []string{"k"}, []string{"9007199254740991", ""}).ToAny()
+				if err != nil {
+					require.True(t, valkey.IsValkeyNil(err), "%s: %v", body, err)
+				}
+				assert.Equal(t, want, got, body)
+			}
+		}
+	}
+}
+
+func TestErrorsKeepTheirCode(t *testing.T) {
+	_, c := start(t)
+	require.NoError(t, do(t, c, "SET", "text", "x").Error())
+	for body, want := range map[string]string{
+		`return redis.error_reply('EMQ_BAD thing')`:    "EMQ_BAD thing",
+		`return {err = 'EMQ_BAD thing'}`:               "EMQ_BAD thing",
+		`return redis.call('LPUSH', 'text', 1)`:        "WRONGTYPE Operation against a key holding the wrong kind of value",
+		`return redis.call('INCR', 'text')`:            "value is not an integer or out of range, on @user_script:2.",
+		"\n\nerror('boom')":                            "user_script:4: boom",
+		`return = 1`:                                   "Error compiling script",
+		`return redis.call('EVALSHA', 'x', 0)`:         "",
+		`return redis.pcall('LPUSH', 'text', 1)`:       "WRONGTYPE",
+		`return redis.call('CLUSTER', 'KEYSLOT', 'a')`: "cluster support disabled",
+	} {
+		err := valkey.NewLuaScript("#!lua\n"+body).Exec(t.Context(), c, nil, nil).Error()
+		require.Error(t, err, body)
+		_, isServer := valkey.IsValkeyErr(err)
+		assert.True(t, isServer, body)
+		assert.True(t, strings.Contains(err.Error(), want), "%s: %v", body, err)
+	}
+}
+
+func TestOneRoundTripByTheOriginalSHA(t *testing.T) {
+	e, c := start(t)
+	const script = "#!lua flags=no-writes\nreturn 7"
+	known := func() int64 {
+		t.Helper()
+		n, err := do(t, c, "SCRIPT", "EXISTS", sha(script)).AsIntSlice()
+		require.NoError(t, err)
+		return n[0]
+	}
+	evalsha := func(command string) error { return do(t, c, command, sha(script), "0").Error() }
+	noscript := func(err error) bool {
+		e, ok := valkey.IsValkeyErr(err)
+		return ok && e.IsNoScript()
+	}
+	assert.True(t, noscript(evalsha("EVALSHA")))
+	assert.Zero(t, known())
+
+	for _, load := range [][]string{{"EVAL", script, "0"}, {"EVAL_RO", script, "0"}, {"SCRIPT", "LOAD", script}} {
+		require.NoError(t, do(t, c, load...).Error())
+		assert.EqualValues(t, 1, known())
+		before := e.srv.TotalCommands()
+		require.NoError(t, evalsha("EVALSHA"))
+		require.NoError(t, evalsha("EVALSHA_RO"))
+		assert.Equal(t, 2, e.srv.TotalCommands()-before)
+		require.NoError(t, do(t, c, "SCRIPT", "FLUSH").Error())
+		assert.True(t, noscript(evalsha("EVALSHA")))
+		assert.Zero(t, known())
+	}
+
+	loaded, err := do(t, c, "SCRIPT", "LOAD", script).ToString()
+	require.NoError(t, err)
+	assert.Equal(t, sha(script), loaded)
+	n, err := valkey.NewLuaScriptReadOnly(script).Exec(t.Context(), c, nil, nil).AsInt64()
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, n)
+}
+
+func TestScriptsInATransaction(t *testing.T) {
+	_, c := start(t)
+	const script = "#!lua\nreturn redis.call('INCR', KEYS[1])"
+	err := c.Dedicated(func(c valkey.DedicatedClient) error {
+		for _, r := range c.DoMulti(t.Context(), c.B().Multi().Build(),
+			c.B().Eval().Script(script).Numkeys(1).Key("n").Build(), c.B().Evalsha().Sha1(sha(script)).Numkeys(1).Key("n").Build()) {
+			require.NoError(t, r.Error())
+		}
+		n, err := c.Do(t.Context(), c.B().Exec().Build()).AsIntSlice()
+		assert.Equal(t, []int64{1, 2}, n)
+		return err
+	})
+	require.NoError(t, err)
+}
+
+func TestBlockingPopIsWokenByAScript(t *testing.T) {
+	_, c := start(t)
+	popped := make(chan []string)
+	go func() {
+		pair, _ := c.Do(t.Context(), c.B().Blpop().Key("wake").Timeout(5).Build()).AsStrSlice()
+		popped <- pair
+	}()
+	require.NoError(t, valkey.NewLuaScript("#!lua\nreturn redis.call('LPUSH', KEYS[1], 'token')").Exec(t.Context(), c, []string{"wake"}, nil).Error())
+	assert.Equal(t, []string{"wake", "token"}, <-popped)
+}
+
+func TestStreamsAndExpiry(t *testing.T) {
+	_, c := start(t)
+	require.NoError(t, c.Do(t.Context(), c.B().Xadd().Key("s").Id("*").FieldValue().FieldValue("f", "v").Build()).Error())
+	entries, err := c.Do(t.Context(), c.B().Xrange().Key("s").Start("-").End("+").Build()).AsXRange()
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	assert.Equal(t, map[string]string{"f": "v"}, entries[0].FieldValues)
+
+	require.NoError(t, do(t, c, "SET", "k", "v", "PX", "30").Error())
+	require.Eventually(t, func() bool { return valkey.IsValkeyNil(do(t, c, "GET", "k").Error()) }, 5*time.Second, 5*time.Millisecond)
+}
+
+func TestStopTwice(t *testing.T) {
+	e, c := start(t)
+	e.Stop()
+	e.Stop()
+	assert.Error(t, do(t, c, "PING").Error())
+}
