@@ -1,0 +1,214 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/echomq/emq/lua"
+	"github.com/echomq/emq/meter"
+	"github.com/echomq/emq/queue"
+)
+
+// Defaults and bounds of [Options].
+const (
+	DefaultLease       = 30 * time.Second
+	DefaultMaxReclaims = 3
+	MaxBatch           = 1000 // jobs of one claim, settle or extend
+)
+
+// Options of a [Claimer]. The zero value means the defaults.
+type Options struct {
+	// Lease is how long a claimed job belongs to its claimer unless extended; [DefaultLease] when 0, at least 100 ms, in whole
+	// milliseconds. All workers of a queue should use the same.
+	Lease time.Duration
+	// MaxReclaims is how many leases of one job may run out before the job is dead: it may be what kills its workers.
+	// [DefaultMaxReclaims] when 0.
+	MaxReclaims int
+	// AllowEviction accepts a server whose maxmemory-policy may evict keys; see queue.Options.
+	AllowEviction bool
+	// Meter gets counts and durations; nil for none.
+	Meter *meter.Meter
+}
+
+// Claimer claims jobs of one queue and settles them. It is safe for concurrent use. Make one with [New]; most programs use
+// package worker, which owns one.
+type Claimer struct {
+	client  valkey.Client
+	keys    lua.Keys
+	opts    Options
+	meter   *meter.Queue
+	process string // names this claimer to the server, which remembers its last settle
+	nonce   atomic.Int64
+
+	settling sync.Mutex // one settle at a time: the server remembers only the last
+	sequence int64      // of the last settle; owned by settling
+}
+
+// New returns a claimer for the queue of that name. Nothing is sent yet. It fails with [queue.ErrBadName] and refuses
+// nonsense in the options. The caller makes and closes the client.
+func New(client valkey.Client, name string, opts Options) (*Claimer, error) {
+	keys, err := lua.ForQueue(name)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, errors.New("claim: client is nil; make one with valkey.NewClient")
+	}
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
+	if opts.MaxReclaims == 0 {
+		opts.MaxReclaims = DefaultMaxReclaims
+	}
+	switch {
+	case opts.Lease < 100*time.Millisecond || opts.Lease > 24*time.Hour || opts.Lease%time.Millisecond != 0:
+		return nil, fmt.Errorf("claim: Lease is %v; want whole milliseconds from 100ms to 24h", opts.Lease)
+	case opts.MaxReclaims < 0 || opts.MaxReclaims > 255:
+		return nil, fmt.Errorf("claim: MaxReclaims is %d; want 1 to 255, or 0 for %d", opts.MaxReclaims, DefaultMaxReclaims)
+	}
+	process, err := uuid.NewRandom()
+	if err != nil {
+		return nil, fmt.Errorf("claim: naming this process: %w", err)
+	}
+	return &Claimer{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name), process: process.String()}, nil
+}
+
+// Queue is the queue's name.
+func (c *Claimer) Queue() string { return c.keys.Queue() }
+
+// Lease is how long a claimed job belongs to this claimer unless extended.
+func (c *Claimer) Lease() time.Duration { return c.opts.Lease }
+
+// Check refuses a server on which the queue cannot keep its promises, with [queue.ErrServerTooOld] or [queue.ErrEvicts].
+func (c *Claimer) Check(ctx context.Context) error {
+	return lua.CheckServer(ctx, c.client, c.opts.AllowEviction)
+}
+
+// Job is a claimed job: what was enqueued, and the lease under which it may be worked on.
+type Job struct {
+	queue.Job
+	Queue      string
+	Attempt    int       // 1 for the first; deferrals, hand-backs and lost leases do not count
+	Deferrals  int       // times it was sent back or deferred before
+	Reclaims   int       // leases of it that ran out before
+	EnqueuedAt time.Time // by the server's clock
+	ClaimedAt  time.Time // by the server's clock
+
+	token    string
+	started  time.Time // before the claim was sent, by this process's monotonic clock
+	mu       sync.Mutex
+	leaseEnd time.Time // by the same clock, earlier than the server's; owned by mu
+	result   []byte    // owned by mu
+}
+
+// Token names this lease of the job. It is new with each claim, so a store that the handler writes to can refuse an earlier one.
+func (j *Job) Token() string { return j.token }
+
+// SetResult keeps result with the completed job for its Retain; without Retain it is dropped. The handler's last call counts.
+func (j *Job) SetResult(result []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.result = result
+}
+
+// LeaseEnd is when the lease ends at the latest by this process's clock, a little before it does by the server's.
+func (j *Job) LeaseEnd() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.leaseEnd
+}
+
+// SinceClaim is how long ago the claim was sent.
+func (j *Job) SinceClaim() time.Duration { return time.Since(j.started) }
+
+// Batch is what one claim answered. To be refused or to find nothing is an answer, not an error.
+type Batch struct {
+	Jobs []*Job
+	// Limited: a limit that every job falls under refuses, and jobs wait for it. RetryAfter is when it grants again.
+	Limited    bool
+	RetryAfter time.Duration
+	// SentBack is the job that the refusal sent back as a delayed job, due after RetryAfter; empty when none was.
+	SentBack string
+	// Paused: the queue is paused; nothing is handed out.
+	Paused bool
+	// More: the claim stopped at its own bounds; ask again at once.
+	More bool
+	// Next is how long to wait before a claim can find anything new, unless woken; 0 at once, -1 when nothing is known to come.
+	Next time.Duration
+	// At is the server's clock.
+	At time.Time
+	// Reclaimed counts leases that had run out and whose jobs went back to wait; Died counts jobs that went to dead.
+	Reclaimed, Died int
+}
+
+// Claim brings back what is due, then takes up to k jobs, k at most [MaxBatch], and spends the queue's budget for them, all in
+// one step of the server. With k 0 it only brings back, and wakes another worker if there is work.
+//
+// It fails with a [*lua.ConfigError] or [*lua.CorruptError] when the limit cannot be obeyed: then nothing was handed out. It is
+// never repeated by itself. After a time-out or a broken connection jobs may have been claimed without anyone knowing; they
+// come back when their leases end, and the budget they took stays spent.
+func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
+	if k < 0 || k > MaxBatch {
+		return Batch{}, fmt.Errorf("claim: k is %d; want 0 to %d", k, MaxBatch)
+	}
+	start := time.Now()
+	nonce := c.process[:8] + strconv.FormatInt(c.nonce.Add(1), 36)
+	got, err := lua.Claim(ctx, c.client, c.keys, nonce, k, c.opts.Lease, c.opts.MaxReclaims)
+	c.meter.Claimed(len(got.IDs), time.Since(start), err)
+	if err != nil {
+		return Batch{}, err
+	}
+	b := Batch{
+		Limited: got.Retry > 0, RetryAfter: got.Retry, SentBack: got.SentBack, Paused: got.Word == "paused", More: got.More,
+		Next: got.Next, At: got.Now, Reclaimed: got.Reclaimed, Died: got.Died,
+	}
+	var unreadable []lua.Settlement
+	for i, id := range got.IDs {
+		record, err := lua.ParseRecord(got.Records[i])
+		if err != nil {
+			unreadable = append(unreadable, lua.Settlement{Outcome: lua.DeadLetter, ID: id, Token: got.Token, Text: string(queue.ReasonMissing) + "\n" + err.Error()})
+			continue
+		}
+		job := &Job{
+			Job: queue.FromRecord(id, record), Queue: c.Queue(), Attempt: record.Attempts + 1, Deferrals: record.Deferrals,
+			Reclaims: record.Reclaims, EnqueuedAt: record.Enqueued, ClaimedAt: got.Now,
+			token: got.Token, started: start, leaseEnd: start.Add(c.opts.Lease),
+		}
+		b.Jobs = append(b.Jobs, job)
+		c.meter.QueueTime(got.Now.Sub(record.Enqueued))
+	}
+	if got.Max > 0 {
+		c.meter.Admitted(len(got.IDs))
+	} else {
+		c.meter.Unlimited(len(got.IDs))
+	}
+	if b.SentBack != "" {
+		c.meter.RateLimitHit(b.RetryAfter)
+	}
+	c.meter.Reclaimed(b.Reclaimed)
+	if len(unreadable) > 0 {
+		if _, err := c.send(ctx, unreadable); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// Look says when a claim is worth making without making one: 0 now, -1 when nothing is known to come. It changes nothing.
+func (c *Claimer) Look(ctx context.Context) (time.Duration, error) {
+	return lua.Look(ctx, c.client, c.keys)
+}
+
+// Await blocks until the server wakes this claimer because there is work, for at most d. It takes the wake-up with it: claim
+// next, or claim with k 0 to pass it on.
+func (c *Claimer) Await(ctx context.Context, d time.Duration) (woken bool, err error) {
+	return lua.Await(ctx, c.client, c.keys, d)
+}

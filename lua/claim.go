@@ -1,0 +1,66 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+type claimArgs struct {
+	Nonce    string `lua:"nonce"`
+	K        int    `lua:"k"`
+	Lease    int64  `lua:"lease"`
+	Reclaims int    `lua:"reclaims"`
+}
+
+var claimScript = bind[claimArgs]("claim", "claimed", "limited", "empty", "paused", "misconfigured", "corrupt")
+
+// Claimed is what one claim did.
+type Claimed struct {
+	Word      string        // claimed, limited, empty or paused
+	Now       time.Time     // the server's clock
+	Token     string        // of the leases it granted
+	More      bool          // it stopped at its own bounds: ask again at once
+	Next      time.Duration // when it is worth claiming again; -1 when nothing is known to come
+	Retry     time.Duration // when the budget that refused is back; 0 when nothing was refused
+	SentBack  string        // the job that was sent back, if any
+	Max       int64         // the queue's own limit, 0 when it has none
+	Reclaimed int           // leases that had run out and went back to wait
+	Died      int           // jobs that went to dead: lost too often, or without a record
+	IDs       []string      // the jobs granted …
+	Records   []string      // … and their records
+}
+
+// Claim brings back what is due and hands out up to k jobs under leases. It is never sent again after a time-out or a broken
+// connection: then its jobs come back when their leases end, and the budget they took stays spent.
+func Claim(ctx context.Context, c valkey.Client, keys Keys, nonce string, k int, lease time.Duration, reclaims int) (Claimed, error) {
+	r, err := claimScript.run(ctx, c, keys, claimArgs{nonce, k, lease.Milliseconds(), reclaims})
+	if err != nil {
+		return Claimed{}, err
+	}
+	const fixed = 10
+	out := Claimed{
+		Word: r.word, Now: time.UnixMilli(r.number(0)), Token: r.text(1), More: r.number(2) == 1, Next: r.ms(3), Retry: r.ms(4),
+		SentBack: r.text(5), Max: r.number(6), Reclaimed: int(r.number(7)), Died: int(r.number(8)),
+	}
+	if out.Next < 0 {
+		out.Next = -1
+	}
+	n := int(r.number(9))
+	if n > 0 && !strings.HasSuffix(out.Token, "-"+nonce) {
+		return Claimed{}, fmt.Errorf("emq: claim: the answer carries the token %q of another call; the connection is out of step", out.Token)
+	}
+	out.IDs, out.Records = make([]string, n), make([]string, n)
+	for i := range n {
+		if out.IDs[i], err = r.values[fixed+2*i].ToString(); err != nil {
+			return Claimed{}, fmt.Errorf("emq: claim: job %d of its answer: %w", i, err)
+		}
+		if out.Records[i], err = r.values[fixed+2*i+1].ToString(); err != nil {
+			return Claimed{}, fmt.Errorf("emq: claim: record of job %s: %w", out.IDs[i], err)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,132 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+var (
+	// ErrUnavailable is wrapped when the server answered that it cannot run the script now (it is loading, busy, read-only,
+	// cut off from its replicas or its cluster), and asking again for about a second did not help. Nothing ran.
+	ErrUnavailable = errors.New("server unavailable")
+	// ErrStoreFull is wrapped when the server is out of memory or disk for new jobs. Nothing ran. Claims and settles go on, so
+	// the fleet drains the queue.
+	ErrStoreFull = errors.New("server out of memory")
+)
+
+// ConfigError says that a queue is configured in a way that no script obeys; its claims refuse until it is mended.
+type ConfigError struct {
+	Key   string // the hash, emq:{queue}:meta
+	Field string // max, duration, algorithm, layout, …
+	Value string // what it holds
+}
+
+func (e *ConfigError) Error() string {
+	want := "a whole number from 0 to 9007199254740991 without sign or leading zero"
+	switch e.Field {
+	case "duration":
+		want = "a whole number of milliseconds, 1 or more"
+	case "algorithm":
+		want = "fixed_window"
+	case "layout":
+		want = "1: another version of this library laid the queue out"
+	}
+	return fmt.Sprintf("emq: queue misconfigured: %s field %s is %s; want %s", e.Key, e.Field, strconv.QuoteToASCII(cut(e.Value, 64)), want)
+}
+
+// CorruptError says that a key holds what its script cannot read. Nothing was popped, spent or written; deleting the key,
+// or resetting the limit, heals it.
+type CorruptError struct {
+	Key   string
+	Value string // what it holds; "" when it is of another type
+	Type  string // the type it has, when that is what is wrong
+	Want  string // the type it should have
+}
+
+func (e *CorruptError) Error() string {
+	if e.Type != "" {
+		return fmt.Sprintf("emq: key %s is a %s; want a %s", e.Key, e.Type, e.Want)
+	}
+	return fmt.Sprintf("emq: key %s holds %s; want a whole number up to 9007199254740991", e.Key, strconv.QuoteToASCII(cut(e.Value, 64)))
+}
+
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
+// How often, and after which first pause, a script is sent again when the server's answer proves that it did not run.
+const (
+	maxResends  = 5
+	resendAfter = 20 * time.Millisecond
+)
+
+// unavailable are the beginnings of answers that prove that a script did not run and that it may run later. NOSCRIPT, MOVED
+// and ASK are answered by the client library.
+var unavailable = []string{"TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "READONLY", "NOREPLICAS", "MASTERDOWN"}
+
+// didNotRun tells whether err proves that the script did not run. After a time-out or a broken connection it may have.
+func didNotRun(err error) bool {
+	answer, ok := valkey.IsValkeyErr(err)
+	if !ok {
+		return false
+	}
+	for _, prefix := range unavailable {
+		if strings.HasPrefix(answer.Error(), prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// explain turns an error of the server or the connection into one that says what is wrong and where.
+func (s *script[A]) explain(ctx context.Context, client valkey.Client, keys []string, err error) error {
+	answer, ok := valkey.IsValkeyErr(err)
+	if !ok {
+		return fmt.Errorf("emq: %s: %w", s.name, err)
+	}
+	text := answer.Error()
+	switch {
+	case didNotRun(err):
+		return fmt.Errorf("emq: %s: %w: %w", s.name, ErrUnavailable, err)
+	case strings.HasPrefix(text, "OOM"), strings.HasPrefix(text, "MISCONF"):
+		return fmt.Errorf("emq: %s: %w: %w", s.name, ErrStoreFull, err)
+	case strings.HasPrefix(text, "WRONGTYPE"):
+		if wrong := wrongType(ctx, client, s.keys, keys); wrong != nil {
+			return wrong
+		}
+	}
+	where := scriptLine.ReplaceAllStringFunc(text, func(m string) string {
+		if n, _ := strconv.Atoi(scriptLine.FindStringSubmatch(m)[1]); n >= 1 && n <= len(s.lines) {
+			return s.lines[n-1] + ":"
+		}
+		return m
+	})
+	if where != text {
+		return fmt.Errorf("emq: %s: %s: %w", s.name, where, err)
+	}
+	return fmt.Errorf("emq: %s: %w", s.name, err)
+}
+
+// wrongType finds the declared key that holds another type than it should.
+func wrongType(ctx context.Context, client valkey.Client, names, keys []string) error {
+	for i, name := range names {
+		want := "string"
+		if name != "bucket" {
+			want = keyTypes[name].kind
+		}
+		got, err := client.Do(ctx, client.B().Type().Key(keys[i]).Build()).ToString()
+		if err == nil && got != "none" && got != want {
+			return &CorruptError{Key: keys[i], Type: got, Want: want}
+		}
+	}
+	return nil
+}

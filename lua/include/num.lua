@@ -1,0 +1,20 @@
+-- Numbers: exact integers up to 2^53-1, read by pattern (tonumber takes '0x10', ' 5 ', 'nan') and written in full.
+local call = redis.call
+local MOST = 9007199254740991
+
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+-- The integer that s spells in plain digits (no sign, no leading zero), or nil.
+local function whole(s)
+  if not s or #s > 16 or not (s == '0' or string.find(s, '^[1-9]%d*$')) then return nil end
+  local n = tonumber(s)
+  if n <= MOST then return n end
+end
+
+-- Server time in ms. Read once per script and passed along.
+local function clock()
+  local t = call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end

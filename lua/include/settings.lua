@@ -1,0 +1,17 @@
+-- The queue's own settings, field by field from meta. What is wrong there closes the queue: it never counts as unlimited.
+
+-- Returns the settings, or nil with the field and the value that are wrong.
+local function settings(meta)
+  local v = call('HMGET', meta, 'max', 'duration', 'algorithm', 'paused', 'layout', 'audit')
+  local own = {layout = v[5]}
+  if v[5] and v[5] ~= '1' then return nil, 'layout', v[5] end
+  own.max = whole(v[1] or '0')
+  if not own.max then return nil, 'max', v[1] end
+  own.duration = whole(v[2] or '1000')
+  if not own.duration or own.duration < 1 then return nil, 'duration', v[2] end
+  if v[3] and v[3] ~= 'fixed_window' then return nil, 'algorithm', v[3] end
+  own.paused = v[4] and v[4] ~= '' and v[4] ~= '0'
+  own.audit = v[6] and whole(v[6])
+  if v[6] and not own.audit then return nil, 'audit', v[6] end
+  return own
+end

@@ -1,0 +1,62 @@
+#!lua
+-- redrive brings dead jobs back with their attempts given back, at the end of their priority.
+local meta      = KEYS[1]
+local state     = KEYS[2]
+local back      = KEYS[3]
+local delayed   = KEYS[4]
+local dead      = KEYS[5]
+local completed = KEYS[6]
+local errors    = KEYS[7]
+local wait1     = KEYS[8]
+local wait2     = KEYS[9]
+local wait3     = KEYS[10]
+local wait4     = KEYS[11]
+local wake      = KEYS[12]
+local audit     = KEYS[13]
+local rest      = 1         -- ARGV[rest...]: ids
+-- include num.lua
+-- include settings.lua
+-- include record.lua
+-- include state.lua
+-- include where.lua
+local now = clock()
+local own, field, value = settings(meta)
+if field == 'layout' then return {'misconfigured', meta, field, value} end
+local kept = read_state(state)
+if not kept then return {'corrupt', state, ''} end
+-- include wake.lua
+-- include audit.lua
+local lists = {wait1, wait2, wait3, wait4}
+for _, list in ipairs(lists) do call('LLEN', list) end
+call('HLEN', errors)
+
+local answers, jobs, seen, seq = {}, {}, {}, kept.seq
+for i = rest, #ARGV do
+  local id = ARGV[i]
+  local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
+  local place = place_of(head)
+  local at = not place and 'unknown' or where(id, place)
+  if at == 'dead' and string.sub(call('HGET', errors, id) or '', 1, 8) == 'missing\n' then
+    at = 'missing'
+  elseif at == 'dead' and not seen[id] then
+    seen[id] = true
+    table.insert(jobs, {id = id, place = place})
+  end
+  table.insert(answers, at)
+end
+for _, job in ipairs(jobs) do
+  seq = seq + 1
+  local key = job_key(job.id)
+  call('ZREM', dead, job.id)
+  call('HDEL', errors, job.id)
+  call('SETRANGE', key, '2', sequence_hex(seq))
+  set_counter(key, ATTEMPTS, 0)
+  set_counter(key, RECLAIMS, 0)
+  call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
+end
+if #jobs > 0 then
+  call('HSET', state, 'seq', text(seq))
+  push_token()
+  record_audit('redrive', 'ids', table.concat(ARGV, ' '))
+end
+return {'redriven', unpack(answers)}

@@ -1,0 +1,244 @@
+package lua
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+//go:embed *.lua include/*.lua
+var files embed.FS
+
+var (
+	declaration = regexp.MustCompile(`(?m)^local (\w+)\s*= (?:tonumber\()?(KEYS|ARGV)\[(\d+)\]`)
+	restArgs    = regexp.MustCompile(`(?m)^local rest\s*= (\d+)`)
+	includeLine = regexp.MustCompile(`(?m)^-- include (\w+\.lua)$`)
+	replyWord   = regexp.MustCompile(`return \{'(\w+)'`)
+	assigned    = regexp.MustCompile(`(?m)^\s*(?:local )?(?:word = |reply = \{)'(\w+)'`)
+	scriptLine  = regexp.MustCompile(`\buser_script:(\d+):`)
+)
+
+// script is one .lua file bound to Go by the names that its first lines declare.
+type script[A any] struct {
+	name   string
+	lua    *valkey.Lua
+	keys   []string // names of the declared keys, in order
+	fields []int    // fields of A in the order of ARGV
+	rest   bool     // whether more arguments follow those of A
+	words  []string // the first words of its replies
+	lines  []string // file:line of each line of the assembled text
+}
+
+// bind loads a script and checks that its declarations match the fields of A (tag `lua:"name"`), the known keys and the
+// words that its caller understands. A mismatch panics, so the first test that runs finds it.
+func bind[A any](name string, words ...string) *script[A] {
+	text, lines := assemble(name)
+	s := &script[A]{name: name, words: words, lines: lines}
+	source := file(name + ".lua")
+
+	var args []string
+	for _, m := range declaration.FindAllStringSubmatch(source, -1) {
+		list := &s.keys
+		if m[2] == "ARGV" {
+			list = &args
+		}
+		*list = append(*list, m[1])
+		if m[3] != strconv.Itoa(len(*list)) {
+			panic(fmt.Sprintf("lua: %s.lua declares %s as %s[%s], want [%d]", name, m[1], m[2], m[3], len(*list)))
+		}
+	}
+	for _, key := range s.keys {
+		if _, known := keyTypes[key]; !known && key != "bucket" {
+			panic(fmt.Sprintf("lua: %s.lua declares the unknown key %s", name, key))
+		}
+	}
+	if m := restArgs.FindStringSubmatch(source); m != nil {
+		s.rest = true
+		if m[1] != strconv.Itoa(len(args)+1) {
+			panic(fmt.Sprintf("lua: %s.lua says that the rest begins at ARGV[%s], want [%d]", name, m[1], len(args)+1))
+		}
+	}
+	shape := reflect.TypeFor[A]()
+	if shape.NumField() != len(args) {
+		panic(fmt.Sprintf("lua: %s.lua declares the arguments %v, its Go type has %d fields", name, args, shape.NumField()))
+	}
+	for _, arg := range args {
+		i := slices.IndexFunc(reflect.VisibleFields(shape), func(f reflect.StructField) bool { return f.Tag.Get("lua") == arg })
+		if i < 0 {
+			panic(fmt.Sprintf("lua: %s.lua declares the argument %s, its Go type has no such field", name, arg))
+		}
+		s.fields = append(s.fields, i)
+	}
+	found := map[string]bool{}
+	for _, m := range append(replyWord.FindAllStringSubmatch(source, -1), assigned.FindAllStringSubmatch(source, -1)...) {
+		found[m[1]] = true
+	}
+	known := slices.Sorted(slices.Values(append([]string{}, words...)))
+	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, known) {
+		panic(fmt.Sprintf("lua: %s.lua answers %v, its Go twin knows %v", name, got, known))
+	}
+
+	if strings.Contains(strings.SplitN(source, "\n", 2)[0], "no-writes") {
+		s.lua = valkey.NewLuaScriptReadOnly(text)
+	} else {
+		s.lua = valkey.NewLuaScript(text)
+	}
+	return s
+}
+
+// Source is the text of a script with its includes, as the server runs it: "claim", "enqueue", … It is "" for a name that
+// is no script.
+func Source(name string) string {
+	if _, err := files.ReadFile(name + ".lua"); err != nil {
+		return ""
+	}
+	text, _ := assemble(name)
+	return text
+}
+
+// Names lists the scripts.
+func Names() []string {
+	entries, _ := files.ReadDir(".")
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".lua"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func file(path string) string {
+	text, err := files.ReadFile(path)
+	if err != nil {
+		panic("lua: " + err.Error())
+	}
+	return string(text)
+}
+
+// assemble puts the includes in place, one level deep, and says where each line came from.
+func assemble(name string) (text string, lines []string) {
+	var out strings.Builder
+	add := func(file, line string, number int) {
+		out.WriteString(line)
+		out.WriteByte('\n')
+		lines = append(lines, file+":"+strconv.Itoa(number))
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(file(name+".lua"), "\n"), "\n") {
+		m := includeLine.FindStringSubmatch(line)
+		if m == nil {
+			add(name+".lua", line, i+1)
+			continue
+		}
+		for j, included := range strings.Split(strings.TrimSuffix(file("include/"+m[1]), "\n"), "\n") {
+			add("include/"+m[1], included, j+1)
+		}
+	}
+	return out.String(), lines
+}
+
+// reply is what a script answered after its first word.
+type reply struct {
+	word   string
+	values []valkey.ValkeyMessage
+}
+
+// run calls the script with the queue's keys and the fields of args in the script's order, then rest.
+func (s *script[A]) run(ctx context.Context, client valkey.Client, keys Keys, args A, rest ...string) (reply, error) {
+	names := make([]string, len(s.keys))
+	for i, name := range s.keys {
+		names[i] = keys.named[name]
+	}
+	return s.call(ctx, client, names, args, rest)
+}
+
+func (s *script[A]) call(ctx context.Context, client valkey.Client, keys []string, args A, rest []string) (reply, error) {
+	values := make([]string, 0, len(s.fields)+len(rest))
+	v := reflect.ValueOf(args)
+	for _, i := range s.fields {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Int, reflect.Int64:
+			values = append(values, strconv.FormatInt(f.Int(), 10))
+		default:
+			values = append(values, f.String())
+		}
+	}
+	values = append(values, rest...)
+
+	for try := 0; ; try++ {
+		result, err := s.lua.Exec(ctx, client, keys, values).ToArray()
+		if err == nil {
+			return s.decode(result)
+		}
+		if try == maxResends || !didNotRun(err) {
+			return reply{}, s.explain(ctx, client, keys, err)
+		}
+		select {
+		case <-ctx.Done():
+			return reply{}, s.explain(ctx, client, keys, err)
+		case <-time.After(resendAfter << try):
+		}
+	}
+}
+
+func (s *script[A]) decode(result []valkey.ValkeyMessage) (reply, error) {
+	if len(result) == 0 {
+		return reply{}, fmt.Errorf("emq: script %s answered nothing", s.name)
+	}
+	word, err := result[0].ToString()
+	if err != nil || !slices.Contains(s.words, word) {
+		return reply{}, fmt.Errorf("emq: script %s answered %q, which this version does not know; want one of %v", s.name, word, s.words)
+	}
+	r := reply{word, result[1:]}
+	switch word {
+	case "misconfigured":
+		return r, &ConfigError{Key: r.text(0), Field: r.text(1), Value: r.text(2)}
+	case "corrupt":
+		return r, &CorruptError{Key: r.text(0), Value: r.text(1)}
+	}
+	return r, nil
+}
+
+// text is the value at i as a string; "" when there is none.
+func (r reply) text(i int) string {
+	if i >= len(r.values) {
+		return ""
+	}
+	s, _ := r.values[i].ToString()
+	if s == "" {
+		if n, err := r.values[i].AsInt64(); err == nil {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	return s
+}
+
+// number is the value at i as an integer; 0 when there is none.
+func (r reply) number(i int) int64 {
+	if i >= len(r.values) {
+		return 0
+	}
+	n, _ := r.values[i].AsInt64()
+	return n
+}
+
+// ms is the value at i, which counts milliseconds, as a duration.
+func (r reply) ms(i int) time.Duration { return time.Duration(r.number(i)) * time.Millisecond }
+
+// texts are the values from i on.
+func (r reply) texts(i int) []string {
+	var out []string
+	for ; i < len(r.values); i++ {
+		out = append(out, r.text(i))
+	}
+	return out
+}

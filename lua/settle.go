@@ -1,0 +1,82 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+)
+
+type settleArgs struct {
+	Process  string `lua:"process"`
+	Sequence int64  `lua:"sequence"`
+	Remember int64  `lua:"remember"`
+}
+
+var (
+	settleScript = bind[settleArgs]("settle", "settled", "misconfigured", "corrupt")
+	extendScript = bind[extendArgs]("extend", "extended")
+)
+
+// The ways a claimed job ends.
+const (
+	Complete   = "complete" // Wait: keep the record and Text as result that long; 0 removes the job
+	Retry      = "retry"    // Wait: the back-off; Text: the error. The attempt is spent
+	Defer      = "defer"    // Wait: the delay. The attempt is kept
+	HandBack   = "back"     // at its place, the attempt is kept
+	DeadLetter = "dead"     // Text: reason, line feed, error. The attempt is spent
+)
+
+// Settlement ends one claimed job.
+type Settlement struct {
+	Outcome string
+	ID      string
+	Token   string
+	Wait    time.Duration
+	Text    string
+}
+
+// Settle ends claimed jobs; lost says which leases had ended, so that nothing changed for them. The same process and
+// sequence sent again within remember gets the first answers, so a settle whose reply was lost may be repeated.
+func Settle(ctx context.Context, c valkey.Client, keys Keys, process string, sequence int64, remember time.Duration, jobs []Settlement) (lost []bool, err error) {
+	rest := make([]string, 0, 5*len(jobs))
+	for _, j := range jobs {
+		rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text)
+	}
+	r, err := settleScript.run(ctx, c, keys, settleArgs{process, sequence, remember.Milliseconds()}, rest...)
+	if err != nil {
+		return nil, err
+	}
+	return answers("settle", r.text(0), len(jobs))
+}
+
+type extendArgs struct {
+	Lease int64 `lua:"lease"`
+}
+
+// Extend moves the ends of leases to lease from now; lost says which had ended already and stay so.
+func Extend(ctx context.Context, c valkey.Client, keys Keys, lease time.Duration, jobs []Settlement) (lost []bool, err error) {
+	rest := make([]string, 0, 2*len(jobs))
+	for _, j := range jobs {
+		rest = append(rest, j.ID, j.Token)
+	}
+	r, err := extendScript.run(ctx, c, keys, extendArgs{lease.Milliseconds()}, rest...)
+	if err != nil {
+		return nil, err
+	}
+	return answers("extend", r.text(0), len(jobs))
+}
+
+// answers reads one letter a job: d done, l lease lost.
+func answers(name, letters string, n int) ([]bool, error) {
+	if len(letters) != n {
+		return nil, fmt.Errorf("emq: %s answered for %d jobs; want %d", name, len(letters), n)
+	}
+	lost := make([]bool, n)
+	for i := range lost {
+		lost[i] = letters[i] == 'l'
+	}
+	return lost, nil
+}

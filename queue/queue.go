@@ -1,0 +1,192 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/echomq/emq/lua"
+	"github.com/echomq/emq/meter"
+)
+
+// Bounds of one enqueue call; larger ones are cut.
+const (
+	batchJobs  = 1000
+	batchBytes = 4 << 20
+)
+
+// Options of a [Queue]. The zero value is right for most.
+type Options struct {
+	// MaxPayload is the largest payload in bytes; [DefaultMaxPayload] when 0. Claims read payloads within their script, so
+	// keep large bodies elsewhere and enqueue where they are.
+	MaxPayload int
+	// AllowEviction accepts a server whose maxmemory-policy may evict keys. Then a limit may admit up to its max again, and a
+	// job may be lost, at each eviction.
+	AllowEviction bool
+	// Meter gets counts, durations and spans; nil for none.
+	Meter *meter.Meter
+}
+
+// Queue is the producer's and the operator's side of one queue. It is safe for concurrent use and holds no connection of its
+// own. Make one with [New].
+type Queue struct {
+	client  valkey.Client
+	keys    lua.Keys
+	opts    Options
+	meter   *meter.Queue
+	checked atomic.Bool // the server was checked and the queue's name noted
+}
+
+// New returns the queue of that name, which exists from its first job on. The caller makes and closes the client. Nothing is
+// sent yet: the server is checked at the first enqueue. It fails with [ErrBadName] for a name outside the allow-list and
+// refuses nonsense in the options.
+func New(client valkey.Client, name string, opts Options) (*Queue, error) {
+	keys, err := lua.ForQueue(name)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, errors.New("queue: client is nil; make one with valkey.NewClient")
+	}
+	if opts.MaxPayload < 0 || opts.MaxPayload > 512<<20 {
+		return nil, fmt.Errorf("queue: MaxPayload is %d; want 0 (for %d) to 512 MiB", opts.MaxPayload, DefaultMaxPayload)
+	}
+	if opts.MaxPayload == 0 {
+		opts.MaxPayload = DefaultMaxPayload
+	}
+	return &Queue{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name)}, nil
+}
+
+// Name is the queue's name.
+func (q *Queue) Name() string { return q.keys.Queue() }
+
+// Enqueue puts one job in and returns its id. When it returns without error the job is handed to a handler at least once, as
+// far as the server keeps the write. It fails with [ErrBadName], [ErrBadJob] or [ErrPayloadTooLarge] before anything is sent,
+// with [ErrDuplicate] (and the id) when the id exists, with [ErrStoreFull] or [ErrUnavailable] when nothing was stored. After
+// a time-out or a broken connection the job may or may not be stored; call again with the same ID to be sure.
+func (q *Queue) Enqueue(ctx context.Context, job Job) (id string, err error) {
+	answers, err := q.EnqueueMany(ctx, []Job{job})
+	if len(answers) == 1 {
+		return answers[0].ID, answers[0].Err
+	}
+	var bad *indexError
+	if errors.As(err, &bad) {
+		err = bad.err
+	}
+	return "", err
+}
+
+// Answer is what became of one job of [Queue.EnqueueMany].
+type Answer struct {
+	ID  string // as given, or the new one
+	Err error  // nil: enqueued. ErrDuplicate: the id exists. Else the failure of the call that carried it
+}
+
+// EnqueueMany puts jobs in, in order, cut into calls of at most 1,000 jobs or 4 MiB. A job that cannot be enqueued as it is
+// refuses the whole call before anything is sent, with an error that names its index. Duplicates are those jobs' own answers,
+// not an error. When a call fails, the answers of its jobs and of those after it carry the error, which is returned too; jobs
+// of earlier calls stay enqueued.
+func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	ready := slices.Clone(jobs)
+	for i := range ready {
+		if err := ready[i].check(q.opts.MaxPayload); err != nil {
+			return nil, &indexError{i, err}
+		}
+	}
+	if err := q.check(ctx); err != nil {
+		return nil, err
+	}
+	ctx, end := q.meter.StartEnqueue(ctx, len(ready))
+	answers, err := q.send(ctx, ready)
+	end(err)
+	return answers, err
+}
+
+func (q *Queue) send(ctx context.Context, jobs []Job) ([]Answer, error) {
+	var traceParent, traceState string
+	if q.meter != nil {
+		traceParent, traceState = meter.Inject(ctx)
+	}
+	answers := make([]Answer, 0, len(jobs))
+	batch := make([]lua.NewJob, 0, min(len(jobs), batchJobs))
+	size := 0
+	flush := func() error {
+		start := time.Now()
+		duplicate, err := lua.Enqueue(ctx, q.client, q.keys, batch)
+		q.meter.Sent(ctx, len(batch), time.Since(start), err)
+		for i := range batch {
+			a := Answer{ID: batch[i].ID, Err: err}
+			if err == nil && duplicate[i] {
+				a.Err = fmt.Errorf("emq: job %s: %w in queue %s; nothing was changed", a.ID, ErrDuplicate, q.Name())
+			}
+			answers = append(answers, a)
+		}
+		batch, size = batch[:0], 0
+		return err
+	}
+	for i := range jobs {
+		job := &jobs[i]
+		if job.ID == "" {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return answers, fmt.Errorf("emq: making a job id: %w", err)
+			}
+			job.ID = id.String()
+		}
+		job.traceParent, job.traceState = traceParent, traceState
+		next := lua.NewJob{ID: job.ID, Priority: int(job.Priority), When: job.when(), Body: lua.Body(job.header(), job.Payload)}
+		if len(batch) == batchJobs || len(batch) > 0 && size+len(next.Body) > batchBytes {
+			if err := flush(); err != nil {
+				for _, left := range jobs[i:] {
+					answers = append(answers, Answer{ID: left.ID, Err: err})
+				}
+				return answers, err
+			}
+		}
+		batch = append(batch, next)
+		size += len(next.Body)
+	}
+	return answers, flush()
+}
+
+// check looks at the server and notes the queue's name, once.
+func (q *Queue) check(ctx context.Context) error {
+	if q.checked.Load() {
+		return nil
+	}
+	if err := lua.CheckServer(ctx, q.client, q.opts.AllowEviction); err != nil {
+		return err
+	}
+	// The name is for listings only: a failure (no memory, no permission) is told by the enqueue itself.
+	_ = q.client.Do(ctx, q.client.B().Sadd().Key(lua.Queues).Member(q.Name()).Build()).Error()
+	q.checked.Store(true)
+	return nil
+}
+
+// Names lists the known queues: those that some process enqueued to.
+func Names(ctx context.Context, client valkey.Client) ([]string, error) {
+	names, err := client.Do(ctx, client.B().Smembers().Key(lua.Queues).Build()).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("emq: listing queues: %w", err)
+	}
+	return names, nil
+}
+
+// indexError says which job of a bulk enqueue is bad.
+type indexError struct {
+	index int
+	err   error
+}
+
+func (e *indexError) Error() string { return "job " + strconv.Itoa(e.index) + ": " + e.err.Error() }
+func (e *indexError) Unwrap() error { return e.err }

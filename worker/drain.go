@@ -1,0 +1,55 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/echomq/emq/claim"
+)
+
+// afterCancel is how long handlers may take to return once their context has ended.
+const afterCancel = 2 * time.Second
+
+// drain lets running handlers finish within the grace, or not at all when asked, then ends their contexts and hands back what is
+// unfinished. It returns how many handlers are still running.
+func (w *Worker) drain(stopHandlers context.CancelCauseFunc) (left int) {
+	done := w.finished()
+	grace := time.NewTimer(w.opts.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+		return 0
+	case <-grace.C:
+	case <-w.abort:
+	}
+	stopHandlers(ErrStopping)
+	late := time.NewTimer(afterCancel)
+	defer late.Stop()
+	select {
+	case <-done:
+		return 0
+	case <-late.C:
+	}
+	for _, r := range w.runs() {
+		if !r.over.Swap(true) {
+			left++
+			w.outcomes <- claim.HandBack(r.job)
+		}
+	}
+	<-done
+	return left
+}
+
+// finished is closed when every claimed job is settled.
+func (w *Worker) finished() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for len(w.running) > 0 {
+			w.idle.Wait()
+		}
+	}()
+	return done
+}

@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"context"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/echomq/emq/claim"
+	"github.com/echomq/emq/meter"
+)
+
+// run is one claimed job on its way through its handler to its settlement.
+type run struct {
+	job     *Job
+	cancel  context.CancelCauseFunc
+	started time.Time
+	over    atomic.Bool // its outcome was decided: it returned, or was handed back without it
+	stuck   bool        // past its hard cap; owned by the extender
+}
+
+// start runs a claimed job in a goroutine of its own, which holds one slot.
+func (w *Worker) start(working context.Context, job *Job) {
+	ctx, cancel := context.WithCancelCause(working)
+	r := &run{job: job, cancel: cancel, started: time.Now()}
+	if !w.enter(r) {
+		// An earlier lease of this job still runs in this process: not beside it.
+		cancel(nil)
+		w.outcomes <- claim.Defer(job, w.claimer.Lease())
+		w.giveSlots(1)
+		return
+	}
+	if job.StartBy > 0 && job.SinceClaim() > job.StartBy {
+		r.over.Store(true)
+		cancel(nil)
+		w.outcomes <- claim.HandBack(job)
+		w.giveSlots(1)
+		return
+	}
+	go w.handle(ctx, r)
+}
+
+func (w *Worker) handle(ctx context.Context, r *run) {
+	job := r.job
+	w.meter.Busy(1)
+	var traceParent, traceState string
+	if w.meter != nil {
+		traceParent, traceState = job.TraceContext()
+	}
+	ctx, end := w.meter.StartProcess(ctx, traceParent, traceState, job.ID, job.Attempt)
+	if job.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, job.Timeout)
+		defer cancel()
+	}
+	err := errGoexit
+	// Deferred, so that a handler that ends its goroutine without returning is noticed.
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{p, debug.Stack()}
+		}
+		outcome, word := decide(job, err, ended(ctx), w.opts.Backoff)
+		end(word, err)
+		w.meter.Processed(ctx, time.Since(r.started), word, err)
+		w.meter.Busy(-1)
+		r.cancel(nil)
+		if !r.over.Swap(true) {
+			if word == meter.Dead {
+				w.log.Error("job is dead", "job", job.ID, "attempt", job.Attempt)
+			}
+			w.outcomes <- outcome
+		}
+		w.giveSlots(1)
+	}()
+	err = w.handler(ctx, job)
+}
+
+// enter notes a run; it refuses a job that runs in this process already.
+func (w *Worker) enter(r *run) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ids[r.job.ID] != nil {
+		return false
+	}
+	w.running[r] = struct{}{}
+	w.ids[r.job.ID] = r
+	return true
+}
+
+// leave forgets the run of a job that is settled.
+func (w *Worker) leave(job *Job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.ids[job.ID]; r != nil && r.job == job {
+		delete(w.running, r)
+		delete(w.ids, job.ID)
+		w.idle.Broadcast()
+	}
+}
+
+// runs are the jobs claimed and not yet settled.
+func (w *Worker) runs() []*run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]*run, 0, len(w.running))
+	for r := range w.running {
+		all = append(all, r)
+	}
+	return all
+}
