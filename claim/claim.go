@@ -99,6 +99,7 @@ type Job struct {
 	Attempt    int       // 1 for the first; deferrals, hand-backs and lost leases do not count
 	Deferrals  int       // times it was sent back or deferred before
 	Reclaims   int       // leases of it that ran out before
+	Suspect    bool      // one more and it is dead: a claim grants nothing after it, so that no other job is lost with it
 	EnqueuedAt time.Time // by the server's clock
 	ClaimedAt  time.Time // by the server's clock
 
@@ -179,7 +180,7 @@ func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
 		}
 		job := &Job{
 			Job: queue.FromRecord(id, record), Queue: c.Queue(), Attempt: record.Attempts + 1, Deferrals: record.Deferrals,
-			Reclaims: record.Reclaims, EnqueuedAt: record.Enqueued, ClaimedAt: got.Now,
+			Reclaims: record.Reclaims, Suspect: record.Reclaims > 0 && record.Reclaims >= c.opts.MaxReclaims-1, EnqueuedAt: record.Enqueued, ClaimedAt: got.Now,
 			token: got.Token, started: start, leaseEnd: start.Add(c.opts.Lease),
 		}
 		b.Jobs = append(b.Jobs, job)

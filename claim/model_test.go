@@ -85,8 +85,8 @@ func (m *model) enqueue(id string, priority int, delay int64) bool {
 	return true
 }
 
-// claim returns the ids granted, the job sent back, and the retry-after.
-func (m *model) claim(k int) (granted []string, sentBack string, retry int64) {
+// claim returns the ids granted, the job sent back, the retry-after, and whether it stopped at a suspect.
+func (m *model) claim(k int) (granted []string, sentBack string, retry int64, more bool) {
 	due := m.in(queue.Delayed, func(j *modelJob) bool { return j.due <= m.now })
 	slices.SortFunc(due, func(a, b *modelJob) int { return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.id, b.id)) })
 	for _, j := range due {
@@ -117,8 +117,9 @@ func (m *model) claim(k int) (granted []string, sentBack string, retry int64) {
 		free = max(0, m.max-m.count)
 	}
 	if m.paused {
-		return nil, "", 0
+		return nil, "", 0, false
 	}
+	suspect := false
 	candidates := m.in(queue.Wait)
 	if free > 0 {
 		candidates = append(candidates, m.in(queue.Delayed, func(j *modelJob) bool { return j.sent })...)
@@ -140,10 +141,12 @@ func (m *model) claim(k int) (granted []string, sentBack string, retry int64) {
 			}
 			break
 		}
-		if len(granted) == k {
+		if len(granted) == k || suspect {
+			more = len(granted) < k
 			break
 		}
 		free--
+		suspect = j.reclaims >= maxReclaims-1
 		granted = append(granted, j.id)
 		j.state, j.sent, j.end = queue.Active, false, m.now+lease
 	}
@@ -156,7 +159,7 @@ func (m *model) claim(k int) (granted []string, sentBack string, retry int64) {
 			m.count += n
 		}
 	}
-	return granted, sentBack, retry
+	return granted, sentBack, retry, more
 }
 
 // world is the model beside the real queue.
@@ -224,8 +227,8 @@ func (w *world) step() {
 		}
 	case n < 50:
 		k := w.rnd.IntN(7)
-		granted, sentBack, retry := w.claim(k)
-		w.note("claim %d: %v, sent back %q, retry %d", k, granted, sentBack, retry)
+		granted, sentBack, retry, more := w.claim(k)
+		w.note("claim %d: %v, sent back %q, retry %d, more %v", k, granted, sentBack, retry, more)
 		b, err := w.claimer.Claim(ctx, k)
 		require.NoError(t, err)
 		var got []string
@@ -233,12 +236,13 @@ func (w *world) step() {
 			j := w.jobs[job.ID]
 			got = append(got, job.ID)
 			w.require(job.Attempt == j.attempts+1, "attempt of %s is %d, model %d", job.ID, job.Attempt, j.attempts+1)
+			w.require(job.Reclaims == j.reclaims && job.Deferrals == j.deferrals, "%s has reclaims %d deferrals %d, model %+v", job.ID, job.Reclaims, job.Deferrals, *j)
 			j.lease, j.token = job, job.Token()
 		}
 		w.require(slices.Equal(got, granted), "granted %v", got)
 		w.require(b.SentBack == sentBack, "sent back %q", b.SentBack)
 		w.require(b.RetryAfter.Milliseconds() == retry, "retry after %v", b.RetryAfter)
-		w.require(!b.More, "more")
+		w.require(b.More == more, "more %v", b.More)
 	case n < 66:
 		j := w.pick(queue.Active)
 		if j == nil {

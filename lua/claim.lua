@@ -16,7 +16,7 @@ local errors    = KEYS[13]
 local wake      = KEYS[14]
 local audit     = KEYS[15]
 local nonce     = ARGV[1]
-local k         = tonumber(ARGV[2])
+local k         = tonumber(ARGV[2])   -- up to 1000
 local lease     = tonumber(ARGV[3])
 local reclaims  = tonumber(ARGV[4])
 -- include num.lua
@@ -24,6 +24,7 @@ local reclaims  = tonumber(ARGV[4])
 -- include window.lua
 -- include record.lua
 -- include state.lua
+k = math.max(0, math.min(k, 1000))
 
 -- ---- Read: settings, clock, budget ----
 local now = clock()
@@ -41,12 +42,13 @@ call('HLEN', errors)
 local BYTES = 262144            -- no further job is added after this much payload
 local steps = 128 + k           -- shared by all phases
 local seq = kept.seq
-local head_edits = {}           -- {job key, offset, text}: written at the end
+local edits = {}                -- {id, field, text}: changes of records, written at the end
 local lost = {}                 -- ids whose record the server lost
 local poisoned = {}             -- ids whose lease ran out once too often: {id, times}
 local returning = {}            -- jobs that come at a place of their own: {place, id, from}
 local tails = {{}, {}, {}, {}}  -- due jobs at the end of the line, by priority
 local tail_places = {}
+local lists = {wait1, wait2, wait3, wait4}
 
 -- ---- Read: a clock that stepped back cuts what lies further ahead than its own length ----
 local stepped = kept.seen > now + 1000
@@ -80,13 +82,13 @@ for _, id in ipairs(due) do
     local priority = tonumber(string.sub(head, 2, 2))
     table.insert(tails[priority], id)
     tail_places[id] = priority * 1125899906842624 + seq
-    table.insert(head_edits, {job_key(id), '2', sequence_hex(seq)})
+    table.insert(edits, {id, SEQUENCE, sequence_hex(seq)})
   end
 end
 
 local ended = call('ZRANGE', active, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(steps))
 steps = steps - #ended
-local reclaimed = {}
+local reclaimed, lost_times = {}, {}
 for _, member in ipairs(ended) do
   local id = string.match(member, '^[^|]+')
   local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
@@ -95,28 +97,34 @@ for _, member in ipairs(ended) do
     table.insert(lost, id)
   else
     local times = counter(head, RECLAIMS) + 1
-    table.insert(head_edits, {job_key(id), tostring(RECLAIMS[1]), string.format('%02x', math.min(times, 255))})
+    table.insert(edits, {id, RECLAIMS, counter_hex(RECLAIMS, times)})
     if times >= reclaims then
       table.insert(poisoned, {id, times})
     else
+      lost_times[id] = times
       table.insert(reclaimed, id)
       table.insert(returning, {place, id, 'ended'})
     end
   end
 end
 local more = steps <= 0
+local came_back = call('ZCARD', back)
+for priority, list in ipairs(lists) do
+  if #tails[priority] > 0 then call('LLEN', list) end
+end
 
 -- ---- Judge: the lowest place first, budgets in memory ----
 local grants = {}               -- {id, record}
 local granted, bytes, free = 0, 0, window.free
 local refused, left_behind      -- the job that the budget refused; whether a grantable job stays
+local suspect                   -- granted a job that may be what its workers are lost by: nothing else goes with it
 local taken = {0, 0, 0, 0}      -- taken from the head of each list
 local tail_taken = {0, 0, 0, 0}
 local from_back, from_sent = {}, {}
 local gone = {}                 -- returning jobs that were granted, sent back or lost: not put into back
 
 if not own.paused then
-  if call('ZCARD', back) > 0 then
+  if came_back > 0 then
     local heads = call('ZRANGE', back, '0', text(k), 'WITHSCORES')
     for i = 1, #heads, 2 do table.insert(returning, {tonumber(heads[i + 1]), heads[i], 'back'}) end
   end
@@ -131,14 +139,13 @@ if not own.paused then
   end
   table.sort(returning, function(a, b) return a[1] < b[1] end)
 
-  local lists = {wait1, wait2, wait3, wait4}
   local chunk = math.max(1, math.min(257, math.floor(BYTES / math.max(1, kept.largest))))
   local priority, in_tail, ids, records, at = 1, false, {}, {}, 1
 
   -- The head of the lists: id and record, or nil. It reads on in chunks small enough for the payloads of this queue.
   local function list_head()
     while at > #ids and priority <= 4 do
-      local want = math.min(chunk, k - granted + 1)
+      local want = math.min(chunk, k - granted + 1, free + 1)
       if in_tail then
         local tail, from = tails[priority], tail_taken[priority]
         ids = {}
@@ -181,10 +188,12 @@ if not own.paused then
       if not job then break end
       id, record = job[2], call('GET', job_key(job[2])) or ''
       place = place_of(record)
+      if place and lost_times[id] then record = with_counter(record, RECLAIMS, lost_times[id]) end
     end
 
-    if place and granted == k then
+    if place and (granted == k or (suspect and free > 0)) then
       left_behind = free > 0
+      more = more or granted < k
       if free <= 0 then refused = false end
       break
     end
@@ -213,6 +222,8 @@ if not own.paused then
       free = free - 1
       bytes = bytes + #record
       grants[granted] = {id, record}
+      local times = counter(record, RECLAIMS)
+      suspect = times > 0 and times >= reclaims - 1
     end
     if steps <= -128 then
       more = true
@@ -236,7 +247,8 @@ local upcoming = call('ZRANGE', delayed, text(#due), text(#due), 'WITHSCORES')
 if upcoming[2] then sooner(tonumber(upcoming[2]) - now) end
 local ending = call('ZRANGE', active, text(#ended), text(#ended), 'WITHSCORES')
 if ending[2] then sooner(tonumber(ending[2]) - now) end
-if granted > 0 then sooner(lease) end
+if granted > 0 or #cut_leases > 0 then sooner(lease) end
+if #cut_sent > 0 then sooner(own.duration) end
 if refused ~= nil then sooner(retry) end
 if more or left_behind then next_in = 0 end
 
@@ -246,9 +258,13 @@ if #due_sent > 0 then call('ZREM', sent, unpack(due_sent)) end
 if #ended > 0 then call('ZREM', active, unpack(ended)) end
 for _, member in ipairs(cut_leases) do call('ZADD', active, text(now + lease), member) end
 for _, id in ipairs(cut_sent) do call('ZADD', delayed, 'XX', text(now + own.duration), id) end
-for _, edit in ipairs(head_edits) do call('SETRANGE', edit[1], edit[2], edit[3]) end
+local edit_of = {}
+for _, edit in ipairs(edits) do
+  edit_of[edit[1]] = edit
+  call('SETRANGE', job_key(edit[1]), tostring(edit[2][1]), edit[3])
+end
 
-for priority, list in ipairs({wait1, wait2, wait3, wait4}) do
+for priority, list in ipairs(lists) do
   if taken[priority] > 0 then call('LTRIM', list, text(taken[priority]), '-1') end
   for i = tail_taken[priority] + 1, #tails[priority] do call('RPUSH', list, tails[priority][i]) end
 end
@@ -328,7 +344,12 @@ end
 local answer = {word, text(now), token, more and 1 or 0, next_in, retry, refused and refused[1] or '',
   own.max, #reclaimed, #poisoned + #lost, granted}
 for i = 1, granted do
-  table.insert(answer, grants[i][1])
-  table.insert(answer, grants[i][2])
+  local id, record = grants[i][1], grants[i][2]
+  local edit = edit_of[id]
+  if edit then
+    record = string.sub(record, 1, edit[2][1]) .. edit[3] .. string.sub(record, edit[2][1] + edit[2][2] + 1)
+  end
+  table.insert(answer, id)
+  table.insert(answer, record)
 end
 return answer

@@ -17,4 +17,4 @@ local now = clock()
 local waiting = call('LLEN', wait1) + call('LLEN', wait2) + call('LLEN', wait3) + call('LLEN', wait4) + call('ZCARD', back)
 local paused = call('HGET', meta, 'paused')
 return {'counts', now, waiting, call('ZCARD', active), call('ZCARD', delayed), call('ZCARD', sent), call('ZCARD', dead),
-  call('ZCOUNT', completed, '(' .. text(now), '+inf'), (paused and paused ~= '' and paused ~= '0') and 1 or 0}
+  call('ZCOUNT', completed, text(now), '+inf'), (paused and paused ~= '' and paused ~= '0') and 1 or 0}

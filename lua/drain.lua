@@ -11,10 +11,11 @@ local delayed   = KEYS[8]
 local errors    = KEYS[9]
 local audit     = KEYS[10]
 local also      = ARGV[1]
-local count     = tonumber(ARGV[2])
+local count     = tonumber(ARGV[2])   -- up to 1000
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+count = math.max(1, math.min(count, 1000))
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
@@ -45,14 +46,16 @@ if also == '1' then
   end
 end
 
-if from_back > 0 then call('ZREMRANGEBYRANK', back, '0', text(from_back - 1)) end
-for n, list in ipairs(lists) do
-  if from_list[n] > 0 then call('LTRIM', list, text(from_list[n]), '-1') end
-end
 local keys, loose = {}, {}
 for i, id in ipairs(ids) do
   table.insert(keys, job_key(id))
   if i > after_lists then table.insert(loose, id) end
+end
+if #keys > 0 then call('EXISTS', unpack(keys)) end
+
+if from_back > 0 then call('ZREMRANGEBYRANK', back, '0', text(from_back - 1)) end
+for n, list in ipairs(lists) do
+  if from_list[n] > 0 then call('LTRIM', list, text(from_list[n]), '-1') end
 end
 if #loose > 0 then
   call('ZREM', sent, unpack(loose))

@@ -33,15 +33,16 @@ for _, list in ipairs(lists) do call('LLEN', list) end
 call('ZCARD', delayed)
 
 local seq, largest = kept.seq, kept.largest
-local answers, seen = {}, {}
+local reply = {'enqueued', now}
+local seen = {}
 local sets, tails, dues = {}, {{}, {}, {}, {}}, {}
 local ids, places = {}, {}
 local earliest
 for i = rest, #ARGV, 4 do
   local id, priority, when, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local key = job_key(id)
+  local key, tail = job_key(id), tails[tonumber(priority)] or error('priority is not 1 to 4')
   if seen[id] or call('EXISTS', key) == 1 then
-    table.insert(answers, 'duplicate')
+    table.insert(reply, 'duplicate')
   else
     seen[id] = true
     seq = seq + 1
@@ -59,9 +60,9 @@ for i = rest, #ARGV, 4 do
       table.insert(dues, id)
       earliest = math.min(earliest or due, due)
     else
-      table.insert(tails[tonumber(priority)], id)
+      table.insert(tail, id)
     end
-    table.insert(answers, 'new')
+    table.insert(reply, 'new')
     if own and own.audit then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))
@@ -97,4 +98,4 @@ if #sets > 0 then
   end
   if own and own.audit then record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' ')) end
 end
-return {'enqueued', now, unpack(answers)}
+return reply

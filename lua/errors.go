@@ -110,11 +110,17 @@ func (s *script[A]) explain(ctx context.Context, client valkey.Client, keys []st
 		}
 		return m
 	})
-	if where != text {
-		return fmt.Errorf("emq: %s: %s: %w", s.name, where, err)
-	}
-	return fmt.Errorf("emq: %s: %w", s.name, err)
+	return fmt.Errorf("emq: %s: %w", s.name, &located{where, err})
 }
+
+// located is an answer of the server that names the file and line of a script's piece, not of its assembled text.
+type located struct {
+	text string
+	err  error
+}
+
+func (e *located) Error() string { return e.text }
+func (e *located) Unwrap() error { return e.err }
 
 // wrongType finds the declared key that holds another type than it should.
 func wrongType(ctx context.Context, client valkey.Client, names, keys []string) error {

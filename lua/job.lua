@@ -16,7 +16,7 @@ local now = clock()
 local record = call('GET', job_key(id))
 local place = record and place_of(record)
 if not place then return {'unknown'} end
-local state, at = where(id, place)
+local state, at = where(id, place, now)
 local by = ''
 local failure = call('HGET', errors, id) or ''
 if state == 'delayed' then

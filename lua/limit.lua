@@ -13,6 +13,8 @@ local reason    = ARGV[3]
 local now = clock()
 local old = call('HMGET', meta, 'max', 'duration', 'layout')
 if old[3] and old[3] ~= '1' then return {'misconfigured', meta, 'layout', old[3]} end
+if not whole(max) then return {'misconfigured', meta, 'max', max} end
+if duration ~= '' and (whole(duration) or 0) < 1 then return {'misconfigured', meta, 'duration', duration} end
 local own = settings(meta)
 local length = whole(duration ~= '' and duration or old[2] or '1000')
 local left = call('PTTL', limiter)

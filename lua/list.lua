@@ -27,6 +27,8 @@ local function add(id, at)
 end
 
 local function add_set(set, first, limit)
+  -- Kept results end by their own TTL and stay listed a while longer.
+  if state == 'completed' then first = first + call('ZCOUNT', set, '-inf', '(' .. text(now)) end
   local members = call('ZRANGE', set, text(first), text(first + limit - 1), 'WITHSCORES')
   for i = 1, #members, 2 do
     add(string.match(members[i], '^[^|]*'), tonumber(members[i + 1]))
@@ -44,9 +46,10 @@ if state == 'wait' then
     end
   end
   for _, list in ipairs({wait1, wait2, wait3, wait4}) do
+    if at >= from + count then break end
     local skip = #came == 0 and math.min(call('LLEN', list), math.max(0, from - at)) or 0
     at = at + skip
-    for _, id in ipairs(call('LRANGE', list, text(skip), text(skip + math.max(0, from + count - at) - 1))) do
+    for _, id in ipairs(call('LRANGE', list, text(skip), text(skip + from + count - at - 1))) do
       if at >= from + count then break end
       if #came > 0 then
         add_came(place_of(call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))) or 0)

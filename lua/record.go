@@ -50,7 +50,7 @@ const (
 	headerEnd      = '.'
 )
 
-const headSize = 33
+const headSize = 35
 
 // Body is the part of a record that the producer makes: the header and the payload.
 func Body(h Header, payload []byte) string {
@@ -70,11 +70,18 @@ func Body(h Header, payload []byte) string {
 			put(tag, strconv.FormatInt(n, 10))
 		}
 	}
+	ms := func(tag byte, d time.Duration) { // rounded up: a short time is not none
+		n := d.Milliseconds()
+		if d%time.Millisecond > 0 {
+			n++
+		}
+		number(tag, n)
+	}
 	put(tagName, h.Name)
 	number(tagMaxAttempts, int64(h.MaxAttempts))
-	number(tagTimeout, h.Timeout.Milliseconds())
-	number(tagStartBy, h.StartBy.Milliseconds())
-	number(tagRetain, h.Retain.Milliseconds())
+	ms(tagTimeout, h.Timeout)
+	ms(tagStartBy, h.StartBy)
+	ms(tagRetain, h.Retain)
 	if len(h.Keys) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(h.Keys)) {
 			put(tagKey, name+"="+h.Keys[name])
@@ -102,18 +109,19 @@ func ParseRecord(s string) (Record, error) {
 	}
 	var bad error
 	hex := func(from, to int) int64 {
-		n, err := strconv.ParseInt(s[from:to], 16, 64)
+		n, err := strconv.ParseUint(s[from:to], 16, 63)
 		if err != nil {
 			bad = fmt.Errorf("%w: %q at byte %d is no hexadecimal number", errRecord, s[from:to], from)
 		}
-		return n
+		return int64(n)
 	}
 	r.Priority = int(s[1] - '0')
-	r.sequence = hex(2, 12)
-	r.Enqueued = time.UnixMilli(hex(12, 23))
-	r.Attempts = int(hex(23, 26))
-	r.Deferrals = int(hex(26, 30))
-	r.Reclaims = int(hex(30, 32))
+	r.sequence = hex(2, 14)
+	r.Enqueued = time.UnixMilli(hex(14, 25))
+	r.Attempts = int(hex(25, 28))
+	r.Deferrals = int(hex(28, 32))
+	r.Reclaims = int(hex(32, 34))
+	hex(34, headSize)
 	if bad != nil {
 		return r, bad
 	}

@@ -30,26 +30,27 @@ local lists = {wait1, wait2, wait3, wait4}
 for _, list in ipairs(lists) do call('LLEN', list) end
 call('HLEN', errors)
 
-local answers, jobs, seen, seq = {}, {}, {}, kept.seq
+local reply = {'redriven'}
+local jobs, seen, seq = {}, {}, kept.seq
 for i = rest, #ARGV do
   local id = ARGV[i]
   local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
   local place = place_of(head)
-  local at = not place and 'unknown' or where(id, place)
+  local at = not place and 'unknown' or where(id, place, now)
   if at == 'dead' and string.sub(call('HGET', errors, id) or '', 1, 8) == 'missing\n' then
     at = 'missing'
   elseif at == 'dead' and not seen[id] then
     seen[id] = true
     table.insert(jobs, {id = id, place = place})
   end
-  table.insert(answers, at)
+  table.insert(reply, at)
 end
 for _, job in ipairs(jobs) do
   seq = seq + 1
   local key = job_key(job.id)
   call('ZREM', dead, job.id)
   call('HDEL', errors, job.id)
-  call('SETRANGE', key, '2', sequence_hex(seq))
+  call('SETRANGE', key, tostring(SEQUENCE[1]), sequence_hex(seq))
   set_counter(key, ATTEMPTS, 0)
   set_counter(key, RECLAIMS, 0)
   call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
@@ -59,4 +60,4 @@ if #jobs > 0 then
   push_token()
   record_audit('redrive', 'ids', table.concat(ARGV, ' '))
 end
-return {'redriven', unpack(answers)}
+return reply

@@ -17,19 +17,21 @@ local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- include audit.lua
-call('ZCARD', sent)
+for _, set in ipairs({back, sent, dead, completed}) do call('ZCARD', set) end
 call('HLEN', errors)
 
-local answers, jobs, seen = {}, {}, {}
+local reply = {'removed'}
+local jobs, seen = {}, {}
 for i = rest, #ARGV do
   local id = ARGV[i]
   local place = place_of(call('GETRANGE', job_key(id), '0', tostring(HEAD - 1)))
-  local at = not place and 'unknown' or where(id, place)
+  local at = where(id, place, now)
   if at ~= 'unknown' and at ~= 'active' and not seen[id] then
     seen[id] = true
+    call('EXISTS', job_key(id), prefix .. 'result:' .. id)
     table.insert(jobs, {id = id, place = place, at = at})
   end
-  table.insert(answers, at)
+  table.insert(reply, at)
 end
 for _, job in ipairs(jobs) do
   if job.at == 'wait' and call('ZREM', back, job.id) == 0 then
@@ -40,4 +42,4 @@ for _, job in ipairs(jobs) do
   call('UNLINK', job_key(job.id), prefix .. 'result:' .. job.id)
 end
 if #jobs > 0 then record_audit('remove', 'ids', table.concat(ARGV, ' ')) end
-return {'removed', unpack(answers)}
+return reply

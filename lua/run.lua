@@ -28,18 +28,20 @@ if not kept then return {'corrupt', state, ''} end
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}
 for _, list in ipairs(lists) do call('LLEN', list) end
+call('ZCARD', back)
 
-local answers, jobs, seen, seq = {}, {}, {}, kept.seq
+local reply = {'run'}
+local jobs, seen, seq = {}, {}, kept.seq
 for i = rest, #ARGV do
   local id = ARGV[i]
   local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
   local place = place_of(head)
-  local at = not place and 'unknown' or where(id, place)
+  local at = not place and 'unknown' or where(id, place, now)
   if at == 'delayed' and not seen[id] then
     seen[id] = true
     table.insert(jobs, {id = id, place = place, sent = call('ZSCORE', sent, id)})
   end
-  table.insert(answers, at)
+  table.insert(reply, at)
 end
 for _, job in ipairs(jobs) do
   call('ZREM', delayed, job.id)
@@ -48,7 +50,7 @@ for _, job in ipairs(jobs) do
     call('ZADD', back, text(job.place), job.id)
   else
     seq = seq + 1
-    call('SETRANGE', job_key(job.id), '2', sequence_hex(seq))
+    call('SETRANGE', job_key(job.id), tostring(SEQUENCE[1]), sequence_hex(seq))
     call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
   end
 end
@@ -57,4 +59,4 @@ if #jobs > 0 then
   push_token()
   record_audit('run', 'ids', table.concat(ARGV, ' '))
 end
-return {'run', unpack(answers)}
+return reply

@@ -33,7 +33,6 @@ type script[A any] struct {
 	lua    *valkey.Lua
 	keys   []string // names of the declared keys, in order
 	fields []int    // fields of A in the order of ARGV
-	rest   bool     // whether more arguments follow those of A
 	words  []string // the first words of its replies
 	lines  []string // file:line of each line of the assembled text
 }
@@ -41,9 +40,12 @@ type script[A any] struct {
 // bind loads a script and checks that its declarations match the fields of A (tag `lua:"name"`), the known keys and the
 // words that its caller understands. A mismatch panics, so the first test that runs finds it.
 func bind[A any](name string, words ...string) *script[A] {
-	text, lines := assemble(name)
+	return bindText[A](name, file(name+".lua"), words...)
+}
+
+func bindText[A any](name, source string, words ...string) *script[A] {
+	text, lines := assemble(name, source)
 	s := &script[A]{name: name, words: words, lines: lines}
-	source := file(name + ".lua")
 
 	var args []string
 	for _, m := range declaration.FindAllStringSubmatch(source, -1) {
@@ -62,7 +64,6 @@ func bind[A any](name string, words ...string) *script[A] {
 		}
 	}
 	if m := restArgs.FindStringSubmatch(source); m != nil {
-		s.rest = true
 		if m[1] != strconv.Itoa(len(args)+1) {
 			panic(fmt.Sprintf("lua: %s.lua says that the rest begins at ARGV[%s], want [%d]", name, m[1], len(args)+1))
 		}
@@ -98,10 +99,10 @@ func bind[A any](name string, words ...string) *script[A] {
 // Source is the text of a script with its includes, as the server runs it: "claim", "enqueue", … It is "" for a name that
 // is no script.
 func Source(name string) string {
-	if _, err := files.ReadFile(name + ".lua"); err != nil {
+	if !slices.Contains(Names(), name) {
 		return ""
 	}
-	text, _ := assemble(name)
+	text, _ := assemble(name, file(name+".lua"))
 	return text
 }
 
@@ -126,14 +127,14 @@ func file(path string) string {
 }
 
 // assemble puts the includes in place, one level deep, and says where each line came from.
-func assemble(name string) (text string, lines []string) {
+func assemble(name, source string) (text string, lines []string) {
 	var out strings.Builder
 	add := func(file, line string, number int) {
 		out.WriteString(line)
 		out.WriteByte('\n')
 		lines = append(lines, file+":"+strconv.Itoa(number))
 	}
-	for i, line := range strings.Split(strings.TrimSuffix(file(name+".lua"), "\n"), "\n") {
+	for i, line := range strings.Split(strings.TrimSuffix(source, "\n"), "\n") {
 		m := includeLine.FindStringSubmatch(line)
 		if m == nil {
 			add(name+".lua", line, i+1)

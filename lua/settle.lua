@@ -12,7 +12,7 @@ local wake      = KEYS[9]
 local audit     = KEYS[10]
 local process   = ARGV[1]   -- who settles; its calls follow one another
 local sequence  = ARGV[2]   -- the number of this call
-local remember  = ARGV[3]   -- how long its answers are kept, ms
+local remember  = tonumber(ARGV[3])   -- how long its answers are kept, ms
 local rest      = 4         -- ARGV[rest...], five a job: outcome, id, token, ms, text
 -- include num.lua
 -- include settings.lua
@@ -38,20 +38,23 @@ call('ZCARD', dead)
 call('ZCARD', completed)
 local failures = call('HLEN', errors)
 
-local members, keys = {}, {}
+local members, keys, results = {}, {}, {}
 for i = rest, #ARGV, 5 do
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
   table.insert(keys, job_key(ARGV[i + 1]))
+  table.insert(results, prefix .. 'result:' .. ARGV[i + 1])
 end
 local ends = call('ZMSCORE', active, unpack(members))
 call('EXISTS', unpack(keys))
+call('EXISTS', unpack(results))
 
 local answers, jobs, seen = {}, {}, {}
 for n, member in ipairs(members) do
   local i = rest + 5 * (n - 1)
   if ends[n] and tonumber(ends[n]) > now and not seen[member] then
     seen[member] = true
-    local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = tonumber(ARGV[i + 3]), text = ARGV[i + 4], key = keys[n], member = member}
+    local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], key = keys[n],
+      result = results[n], member = member}
     if job.outcome ~= 'complete' then
       job.head = call('GETRANGE', job.key, '0', tostring(HEAD - 1))
       job.place = place_of(job.head)
@@ -75,7 +78,7 @@ for _, job in ipairs(jobs) do
     else
       call('PEXPIRE', job.key, text(job.ms))
       call('ZADD', completed, text(now + job.ms), job.id)
-      if job.text ~= '' then call('SET', prefix .. 'result:' .. job.id, job.text, 'PX', text(job.ms)) end
+      if job.text ~= '' then call('SET', job.result, job.text, 'PX', text(job.ms)) end
     end
   elseif job.outcome == 'retry' then
     set_counter(job.key, ATTEMPTS, counter(job.head, ATTEMPTS) + 1)
@@ -107,11 +110,11 @@ if #cleared > 0 then call('HDEL', errors, unpack(cleared)) end
 if handed_back or (earliest and not alarmed(kept, now, earliest)) then push_token() end
 
 -- Kept results end by their own TTL; the list of them is trimmed a little by each call that looks at it.
-local over = call('ZRANGE', completed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
+local over = call('ZRANGE', completed, '-inf', '(' .. text(now), 'BYSCORE', 'LIMIT', '0', '128')
 if #over > 0 then call('ZREM', completed, unpack(over)) end
 
 local answered = table.concat(answers)
-call('SET', remembered, sequence .. ' ' .. answered, 'PX', remember)
+call('SET', remembered, sequence .. ' ' .. answered, 'PX', text(math.max(1, remember)))
 if own and own.audit then
   local entries = {}
   for i, job in ipairs(jobs) do

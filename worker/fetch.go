@@ -46,6 +46,10 @@ func (w *Worker) fetchLoop(ctx, working context.Context) {
 		for _, job := range batch.Jobs {
 			w.start(working, job)
 		}
+		if n := len(batch.Jobs); n > 0 && batch.Jobs[n-1].Suspect {
+			// Workers were lost with this job. If this one is too, no further job shall be lost with it.
+			w.waitFor(ctx, batch.Jobs[n-1])
+		}
 		if batch.Died > 0 {
 			w.log.Error("jobs went to dead", "count", batch.Died)
 		}

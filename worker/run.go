@@ -87,6 +87,20 @@ func (w *Worker) enter(r *run) bool {
 	return true
 }
 
+// waitFor returns when the job's handler has ended and its outcome is settled, or when ctx ends.
+func (w *Worker) waitFor(ctx context.Context, job *Job) {
+	defer context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.idle.Broadcast()
+	})()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ctx.Err() == nil && w.ids[job.ID] != nil && w.ids[job.ID].job == job {
+		w.idle.Wait()
+	}
+}
+
 // leave forgets the run of a job that is settled.
 func (w *Worker) leave(job *Job) {
 	w.mu.Lock()

@@ -32,8 +32,8 @@ func (w *Worker) settleLoop(ctx context.Context) {
 }
 
 func (w *Worker) settle(ctx context.Context, batch []claim.Outcome) {
-	// Past the longest lease of the batch no settle can succeed any more.
-	var until time.Time
+	// Past the longest lease of the batch no settle can succeed any more; the server is asked once all the same.
+	until := time.Now()
 	for _, o := range batch {
 		if end := o.Job.LeaseEnd(); end.After(until) {
 			until = end

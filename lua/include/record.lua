@@ -2,14 +2,15 @@
 --
 --   byte  1     layout, '1'
 --         2     priority, '1' (first) to '4'
---         3-12  sequence, hex: with the priority, the job's place
---        13-23  server ms of its enqueue, hex
---        24-26  attempts spent, hex
---        27-30  deferrals, hex
---        31-32  leases that ran out, hex
---        33     moves between lines
---        34-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
-local HEAD = 33
+--         3-14  sequence, hex: with the priority, the job's place
+--        15-25  server ms of its enqueue, hex
+--        26-28  attempts spent, hex
+--        29-32  deferrals, hex
+--        33-34  leases that ran out, hex
+--        35     moves between lines
+--        36-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
+local HEAD = 35
+local RECORD = '^1([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 21)
 local prefix = string.sub(meta, 1, -5)
 
 local function job_key(id)
@@ -18,29 +19,37 @@ end
 
 -- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
 local function place_of(record)
-  local priority, sequence = string.match(record, '^1([1-4])(%x%x%x%x%x%x%x%x%x%x)')
+  local priority, sequence = string.match(record, RECORD)
   if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
 end
 
 local function sequence_hex(n)
-  return string.format('%010x', n)
+  return string.format('%012x', n)
 end
 
 local function new_head(priority, sequence, now)
   return '1' .. priority .. sequence_hex(sequence) .. string.format('%011x', now) .. '0000000000'
 end
 
--- The counters, as zero-based offset and width for SETRANGE and GETRANGE.
-local ATTEMPTS, DEFERRALS, RECLAIMS = {23, 3}, {26, 4}, {30, 2}
+-- The fields that scripts change, as zero-based offset and width.
+local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS = {2, 12}, {25, 3}, {28, 4}, {32, 2}
 
 local function counter(head, field)
   return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16)
 end
 
--- Writes one counter of a record; it stops at the largest number its width holds.
+-- A counter as it is written; it stops at the largest number its width holds.
+local function counter_hex(field, n)
+  return string.format('%0' .. field[2] .. 'x', math.min(n, 16 ^ field[2] - 1))
+end
+
 local function set_counter(key, field, n)
-  local most = 16 ^ field[2] - 1
-  call('SETRANGE', key, field[1], string.format('%0' .. field[2] .. 'x', math.min(n, most)))
+  call('SETRANGE', key, field[1], counter_hex(field, n))
+end
+
+-- The record with one counter changed, before it is written.
+local function with_counter(record, field, n)
+  return string.sub(record, 1, field[1]) .. counter_hex(field, n) .. string.sub(record, field[1] + field[2] + 1)
 end
 
 -- A stand-in for a record that the server lost, so that the dead job can be looked at.

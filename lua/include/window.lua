@@ -21,9 +21,11 @@ local function window_read(key, max, duration)
       else
         w.count = count
       end
-      if left < 0 or (left > duration and raw ~= '9007199254740991') then
+      -- The largest integer with a TTL longer than the window is another runtime's manual stop and keeps it.
+      w.stopped = left > duration and count == MOST and not w.negative
+      if left < 0 or (left > duration and not w.stopped) then
         -- No TTL (a crash, an operator's SET), or one longer than the window (the clock stepped back, the window was
-        -- shortened). The largest integer with a long TTL is another runtime's manual stop and keeps it.
+        -- shortened).
         w.left, w.repair = duration, true
       end
     end

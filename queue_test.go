@@ -1,0 +1,760 @@
+// Package emq_test is the proof, end to end: each test is a sentence of the README, made true by real Valkey servers, real
+// worker processes and the public packages alone.
+package emq_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/echomq/emq/claim"
+	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/internal/valkeyd"
+	"github.com/echomq/emq/limiter"
+	"github.com/echomq/emq/queue"
+	"github.com/echomq/emq/worker"
+)
+
+var ctx = context.Background()
+
+func TestMain(m *testing.M) {
+	if os.Getenv("FLEET_QUEUE") != "" {
+		os.Exit(fleetProcess())
+	}
+	os.Exit(emqtest.Run(m))
+}
+
+// ---- The budget ----
+
+func TestFleetHoldsTheLimit(t *testing.T) {
+	t.Parallel()
+	const processes, max, windows, window = 8, 20, 25, 200 * time.Millisecond
+	q := newQueue(t, emqtest.Client(t))
+	audit(t, q)
+	limit(t, q, max, window)
+	enqueue(t, q, max*windows+max/2)
+	fleet := startFleet(t, q, processes)
+	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	fleet.stop()
+
+	seen := replay(t, q, max, window)
+	require.Len(t, seen, windows+1)
+	for i, w := range seen[:windows] {
+		require.Equal(t, max, w.admitted, "window %d admits max exactly: neither over nor under", i)
+	}
+	require.Equal(t, max/2, seen[windows].admitted, "what was left")
+	t.Logf("%d processes: %d windows of exactly %d; the latest opened %v after the one before ended", processes, windows, max, slowest(seen, window))
+	lines := fleet.lines()
+	require.Len(t, lines, max*windows+max/2)
+	ids := map[string]bool{}
+	for _, l := range lines {
+		require.False(t, ids[l.ID], "job %s ran twice", l.ID)
+		require.Equal(t, 1, l.Attempt, "a send-back spends no attempt")
+		ids[l.ID] = true
+	}
+}
+
+func TestPrivateCountersAdmitTheLimitTimesTheFleet(t *testing.T) {
+	t.Parallel()
+	const processes, max = 4, 10
+	q := newQueue(t, emqtest.Client(t))
+	enqueue(t, q, 200)
+	fleet := startFleet(t, q, processes, "FLEET_MAX="+strconv.Itoa(max))
+	eventually(t, 20*time.Second, "each process has spent its own budget", func() bool { return len(fleet.lines()) >= processes*max })
+	fleet.stop()
+	require.Len(t, fleet.lines(), processes*max, "one window of %d in each of %d processes lets their product through", max, processes)
+}
+
+func TestSeamAdmitsTwiceTheLimitLessOneAndNoMore(t *testing.T) {
+	t.Parallel()
+	const max, window = 5, 1000
+	client, clock := virtual(t)
+	q := newQueue(t, client)
+	limit(t, q, max, window*time.Millisecond)
+	enqueue(t, q, 100)
+	c := newClaimer(t, client, q)
+	opened := clock.Ms()
+	require.Len(t, claimed(t, c, 1), 1) // the window opens …
+	clock.Set(opened + window - 1)
+	require.Len(t, claimed(t, c, 10), max-1) // … spends the rest in its last millisecond …
+	require.Empty(t, claimed(t, c, 10))
+	clock.Set(opened + window)
+	require.Len(t, claimed(t, c, 10), max) // … and the next one follows at once: 2·max-1 within two milliseconds
+	clock.Set(opened + 2*window - 1)
+	require.Empty(t, claimed(t, c, 10))
+	clock.Set(opened + 2*window)
+	require.Len(t, claimed(t, c, 10), max)
+}
+
+func TestRetryAfterIsWhenTheNextClaimSucceeds(t *testing.T) {
+	t.Parallel()
+	client, clock := virtual(t)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		q := newQueue(t, client)
+		max, window := 1+rnd.IntN(5), 1+rnd.IntN(5000)
+		limit(t, q, max, time.Duration(window)*time.Millisecond)
+		enqueue(t, q, 4*max+5)
+		c := newClaimer(t, client, q)
+		require.Len(t, claimed(t, c, max), max)
+		clock.Advance(time.Duration(rnd.IntN(window)) * time.Millisecond)
+		b, err := c.Claim(ctx, 1+rnd.IntN(4))
+		require.NoError(t, err)
+		require.True(t, b.Limited)
+		require.Empty(t, b.Jobs)
+		require.Positive(t, b.RetryAfter)
+		clock.Advance(b.RetryAfter - time.Millisecond)
+		require.Empty(t, claimed(t, c, 1), "round %d: a millisecond too early", round)
+		clock.Advance(time.Millisecond)
+		require.Len(t, claimed(t, c, 1), 1, "round %d: on time", round)
+	}
+}
+
+func TestLastMillisecondOfAWindow(t *testing.T) {
+	t.Parallel()
+	client, clock := virtual(t)
+	q := newQueue(t, client)
+	limit(t, q, 3, time.Second)
+	enqueue(t, q, 20)
+	c := newClaimer(t, client, q)
+	for window := range 5 {
+		require.Len(t, claimed(t, c, 3), 3)
+		clock.Advance(999 * time.Millisecond)
+		b, err := c.Claim(ctx, 3)
+		require.NoError(t, err)
+		require.Empty(t, b.Jobs)
+		require.Equal(t, time.Millisecond, b.RetryAfter)
+		clock.Advance(time.Millisecond) // the counter can still be read, its TTL reads 0: the window is over
+		left, err := client.Do(ctx, client.B().Pttl().Key(key(q, "limiter")).Build()).AsInt64()
+		require.NoError(t, err)
+		require.LessOrEqual(t, left, int64(0), "window %d", window)
+	}
+}
+
+// ---- Order ----
+
+func TestSentBackJobsKeepTheirPlace(t *testing.T) {
+	t.Parallel()
+	client, clock := virtual(t)
+	for _, early := range []bool{false, true} {
+		q := newQueue(t, client)
+		limit(t, q, 2, time.Second)
+		ids := enqueue(t, q, 12)
+		c := newClaimer(t, client, q)
+		got := claimed(t, c, 2)
+		for range 5 { // five refused claims send five jobs back
+			require.Empty(t, claimed(t, c, 1))
+		}
+		counts, err := q.Counts(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 5, counts.SentBack)
+		s, err := q.Get(ctx, ids[2])
+		require.NoError(t, err)
+		require.Equal(t, queue.Delayed, s.State)
+		require.Equal(t, queue.ByLimit, s.DelayedBy)
+		require.Equal(t, 1, s.Deferrals)
+		require.Zero(t, s.Attempts)
+		if early {
+			_, err := q.LiftLimit(ctx, "the budget returns before their time")
+			require.NoError(t, err)
+			got = append(got, claimed(t, c, 20)...)
+		} else {
+			for range 5 {
+				clock.Advance(time.Second)
+				got = append(got, claimed(t, c, 20)...)
+			}
+		}
+		require.Equal(t, ids, jobIDs(got), "early %v", early)
+	}
+}
+
+// ---- Nothing is lost ----
+
+func TestKillingWorkersLosesNothing(t *testing.T) {
+	t.Parallel()
+	const jobs = 400
+	q := newQueue(t, emqtest.Client(t))
+	ids := enqueue(t, q, jobs)
+	fleet := startFleet(t, q, 3, "FLEET_SLEEP=10ms", "FLEET_LEASE=500ms")
+	for range 5 {
+		n := len(fleet.lines())
+		eventually(t, 20*time.Second, "work goes on", func() bool { return len(fleet.lines()) >= min(n+40, jobs) })
+		fleet.kill(0)
+		fleet.add(t)
+	}
+	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	fleet.stop()
+	ran := map[string]bool{}
+	for _, l := range fleet.lines() {
+		require.Equal(t, 1, l.Attempt, "a lost worker costs no attempt")
+		ran[l.ID] = true
+	}
+	for _, id := range ids {
+		require.True(t, ran[id], "job %s never ran", id)
+	}
+	t.Logf("%d starts for %d jobs over 5 kills", len(fleet.lines()), jobs)
+}
+
+func TestStaleWorkerCannotSettle(t *testing.T) {
+	t.Parallel()
+	client, clock := virtual(t)
+	q := newQueue(t, client)
+	enqueue(t, q, 1)
+	c := newClaimer(t, client, q)
+	stale := claimed(t, c, 1)[0]
+	clock.Advance(c.Lease())
+	fresh := claimed(t, c, 1)[0]
+	require.Equal(t, stale.ID, fresh.ID)
+	require.NotEqual(t, stale.Token(), fresh.Token())
+	before := digest(t, client)
+	for _, o := range []claim.Outcome{
+		claim.Complete(stale), claim.Retry(stale, 0, errors.New("x")), claim.Defer(stale, 0), claim.HandBack(stale),
+		claim.DeadLetter(stale, queue.ReasonAttempts, errors.New("x")),
+	} {
+		answers, err := newClaimer(t, client, q).Settle(ctx, []claim.Outcome{o})
+		require.NoError(t, err)
+		require.ErrorIs(t, answers[0], claim.ErrLeaseLost)
+	}
+	lost, err := c.Extend(ctx, []*claim.Job{stale})
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	forgetAnswers(t, client, q)
+	require.Equal(t, before, digest(t, client), "a refused settle changes nothing")
+	answers, err := c.Settle(ctx, []claim.Outcome{claim.Complete(fresh)})
+	require.NoError(t, err)
+	require.NoError(t, answers[0])
+}
+
+func TestStoppedWorkerNeverSettlesAfterItsLease(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, emqtest.Client(t))
+	audit(t, q)
+	enqueue(t, q, 1)
+	fleet := startFleet(t, q, 1, "FLEET_SLEEP=1s", "FLEET_LEASE=600ms")
+	eventually(t, 10*time.Second, "started", func() bool { return len(fleet.lines()) == 1 })
+	require.NoError(t, fleet.processes[0].Process.Signal(syscall.SIGSTOP))
+	fleet.add(t)
+	eventually(t, 10*time.Second, "another worker took it over and finished", func() bool { return left(t, q) == 0 })
+	require.NoError(t, fleet.processes[0].Process.Signal(syscall.SIGCONT))
+	eventually(t, 10*time.Second, "the first noticed", func() bool { return strings.Contains(fleet.errors(), "lease lost") })
+	fleet.stop()
+	require.Len(t, fleet.lines(), 2)
+	completed := 0
+	for _, e := range entries(t, q) {
+		if e["op"] == "settle" && strings.HasPrefix(e["jobs"], "complete") {
+			completed++
+		}
+	}
+	require.Equal(t, 1, completed)
+}
+
+func TestPoisonJobIsDeadAndTheOthersFinish(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, emqtest.Client(t))
+	poison, err := q.Enqueue(ctx, queue.Job{Payload: []byte("kill")})
+	require.NoError(t, err)
+	enqueue(t, q, 99)
+	fleet := startFleet(t, q, 1, "FLEET_LEASE=300ms")
+	stop := fleet.supervise(t) // a process that dies is started again
+	eventually(t, 30*time.Second, "the others finish", func() bool {
+		c, err := q.Counts(ctx)
+		require.NoError(t, err)
+		return c.Wait+c.Active+c.Delayed == 0 && c.Dead == 1
+	})
+	stop()
+	fleet.stop()
+	s, err := q.Get(ctx, poison)
+	require.NoError(t, err)
+	require.Equal(t, queue.Dead, s.State)
+	require.Equal(t, queue.ReasonLost, s.Reason)
+	require.Equal(t, "worker lost 3 times", s.LastError)
+	require.Zero(t, s.Attempts)
+}
+
+func TestShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, emqtest.Client(t))
+	ids := enqueue(t, q, 4)
+	for round := range 3 {
+		fleet := startFleet(t, q, 1, "FLEET_SLEEP=1h", "FLEET_GRACE=50ms")
+		eventually(t, 10*time.Second, "all four run", func() bool { return len(fleet.lines()) == 4 })
+		begin := time.Now()
+		fleet.stop()
+		require.Less(t, time.Since(begin), 5*time.Second)
+		page, err := q.List(ctx, queue.Wait, 0, 10)
+		require.NoError(t, err)
+		var back []string
+		for _, s := range page {
+			back = append(back, s.ID)
+			require.Zero(t, s.Attempts, "round %d", round)
+		}
+		require.Equal(t, ids, back, "at their places")
+	}
+}
+
+func TestServerGoneAndBack(t *testing.T) {
+	t.Parallel()
+	server, err := valkeyd.Start(valkeyd.Options{Args: []string{"--appendonly", "yes"}})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := valkey.NewClient(server.Options())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	q := newQueue(t, client)
+	ids := enqueue(t, q, 300)
+	var mu sync.Mutex
+	attempts := map[string]int{}
+	w, err := worker.New(client, q.Name(), func(_ context.Context, job *worker.Job) error {
+		mu.Lock()
+		defer mu.Unlock()
+		attempts[job.ID] = max(attempts[job.ID], job.Attempt)
+		return pause(5 * time.Millisecond)
+	}, worker.Options{Concurrency: 4, Claim: claim.Options{Lease: 2 * time.Second}})
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	for n := range 2 {
+		eventually(t, 20*time.Second, "work goes on", func() bool { mu.Lock(); defer mu.Unlock(); return len(attempts) > 50*(n+1) })
+		server.Kill()
+		require.NoError(t, pause(300*time.Millisecond))
+		require.NoError(t, server.Restart())
+	}
+	eventually(t, 30*time.Second, "all jobs done", func() bool {
+		c, err := q.Counts(ctx)
+		return err == nil && c.Wait+c.Active+c.Delayed+c.Dead == 0
+	})
+	w.Stop()
+	require.NoError(t, <-done)
+	require.Len(t, attempts, len(ids))
+	for id, n := range attempts {
+		require.Equal(t, 1, n, "job %s: a server that is away costs no attempt", id)
+	}
+}
+
+func TestScriptFlushUnderLoad(t *testing.T) {
+	t.Parallel()
+	server, err := valkeyd.Start(valkeyd.Options{})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := valkey.NewClient(server.Options())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	q := newQueue(t, client)
+	const jobs = 3000
+	var ran sync.Map
+	var count atomic.Int64
+	w, err := worker.New(client, q.Name(), func(_ context.Context, job *worker.Job) error {
+		if _, again := ran.LoadOrStore(job.ID, true); again {
+			t.Errorf("job %s ran twice", job.ID)
+		}
+		count.Add(1)
+		return nil
+	}, worker.Options{Concurrency: 16})
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	flushes := 0
+	for sent := 0; sent < jobs; sent += 10 {
+		enqueue(t, q, 10)
+		require.NoError(t, client.Do(ctx, client.B().ScriptFlush().Build()).Error())
+		flushes++
+	}
+	eventually(t, 20*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	w.Stop()
+	require.NoError(t, <-done)
+	require.EqualValues(t, jobs, count.Load())
+	t.Logf("%d flushes", flushes)
+}
+
+func TestPayloadsOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, emqtest.Client(t))
+	random := make([]byte, 1<<20)
+	for i := range random {
+		random[i] = byte(rand.Uint32())
+	}
+	payloads := [][]byte{{}, []byte("\x00\r\n"), {0xff, 0xfe}, []byte("🦉🦉🦉🦉"), random, []byte(`{"n":98765432109876543210}`)}
+	digests := make(chan [32]byte, len(payloads))
+	var runs atomic.Int64
+	w, err := worker.New(emqtest.Client(t), q.Name(), func(_ context.Context, job *worker.Job) error {
+		if job.Name == "bad" {
+			runs.Add(1)
+			panic(fmt.Sprintf("cannot read %s", job.Payload))
+		}
+		digests <- sha256.Sum256(job.Payload)
+		return nil
+	}, worker.Options{Concurrency: 1, Backoff: func(int) time.Duration { return 0 }})
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	for _, p := range payloads {
+		_, err := q.Enqueue(ctx, queue.Job{Payload: p})
+		require.NoError(t, err)
+		require.Equal(t, sha256.Sum256(p), <-digests)
+	}
+	bad, err := q.Enqueue(ctx, queue.Job{Name: "bad", Payload: random[:100_000], MaxAttempts: 3})
+	require.NoError(t, err)
+	eventually(t, 10*time.Second, "dead", func() bool { s, err := q.Get(ctx, bad); return err == nil && s.State == queue.Dead })
+	w.Stop()
+	require.NoError(t, <-done)
+	require.EqualValues(t, 3, runs.Load())
+	s, err := q.Get(ctx, bad)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(s.LastError), 8<<10)
+	require.Equal(t, strings.ToValidUTF8(s.LastError, ""), s.LastError)
+}
+
+func TestIdleFleetPicksUpAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, emqtest.Client(t))
+	started := make(chan time.Time)
+	for range 3 {
+		w, err := worker.New(emqtest.Client(t), q.Name(), func(context.Context, *worker.Job) error { started <- time.Now(); return nil }, worker.Options{})
+		require.NoError(t, err)
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		defer func() { w.Stop(); require.NoError(t, <-done) }()
+	}
+	var waits []time.Duration
+	for range 50 {
+		require.NoError(t, pause(5*time.Millisecond))
+		sent := time.Now()
+		enqueue(t, q, 1)
+		waits = append(waits, (<-started).Sub(sent))
+	}
+	slices.Sort(waits)
+	t.Logf("pick-up by an idle fleet: median %v, worst %v of %d", waits[25], waits[49], len(waits))
+}
+
+// ---- The fleet: worker processes, made by running this test binary again ----
+
+// fleetProcess is what a process of the fleet does: it runs jobs until it is told to stop, one line of JSON for each start.
+func fleetProcess() int {
+	env := func(name string, otherwise time.Duration) time.Duration {
+		if d, err := time.ParseDuration(os.Getenv(name)); err == nil {
+			return d
+		}
+		return otherwise
+	}
+	options, err := valkey.ParseURL(os.Getenv("FLEET_URL"))
+	if err != nil {
+		panic(err)
+	}
+	client, err := valkey.NewClient(options)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	budget, _ := strconv.Atoi(os.Getenv("FLEET_MAX"))
+	var mine atomic.Int64
+	w, err := worker.New(client, os.Getenv("FLEET_QUEUE"), func(ctx context.Context, job *worker.Job) error {
+		if string(job.Payload) == "kill" {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		if budget > 0 && mine.Add(1) > int64(budget) {
+			return worker.Defer(20 * time.Millisecond) // over this process's own budget
+		}
+		line, _ := json.Marshal(start{job.ID, job.Attempt, job.ClaimedAt.UnixMilli(), os.Getpid()})
+		_, _ = os.Stdout.Write(append(line, '\n'))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(env("FLEET_SLEEP", 0)):
+			return nil
+		}
+	}, worker.Options{Concurrency: 10, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Grace: env("FLEET_GRACE", 5*time.Second), Claim: claim.Options{Lease: env("FLEET_LEASE", 5*time.Second)}})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := w.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// start is one line of a fleet's output.
+type start struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt"`
+	Claimed int64  `json:"claimed_ms"`
+	Pid     int    `json:"pid"`
+}
+
+type fleet struct {
+	env       []string
+	mu        sync.Mutex
+	processes []*exec.Cmd
+	waiting   sync.WaitGroup
+	out, err  bytes.Buffer // owned by mu
+	died      chan struct{}
+}
+
+func startFleet(t *testing.T, q *queue.Queue, processes int, env ...string) *fleet {
+	t.Helper()
+	f := &fleet{env: append(env, "FLEET_URL="+emqtest.URL(t), "FLEET_QUEUE="+q.Name()), died: make(chan struct{}, 100)}
+	for range processes {
+		f.add(t)
+	}
+	t.Cleanup(func() {
+		for _, p := range f.processes {
+			_ = p.Process.Kill()
+		}
+		f.waiting.Wait()
+	})
+	return f
+}
+
+func (f *fleet) add(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), f.env...)
+	cmd.Stdout, cmd.Stderr = f.sink(&f.out), f.sink(&f.err)
+	require.NoError(t, cmd.Start())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.processes = append(f.processes, cmd)
+	f.waiting.Go(func() { _ = cmd.Wait(); f.died <- struct{}{} })
+}
+
+type sink struct {
+	f  *fleet
+	to *bytes.Buffer
+}
+
+func (f *fleet) sink(to *bytes.Buffer) sink { return sink{f, to} }
+
+func (s sink) Write(p []byte) (int, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return s.to.Write(p)
+}
+
+// supervise starts a process again each time one dies, until it is stopped.
+func (f *fleet) supervise(t *testing.T) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-quit:
+				return
+			case <-f.died:
+				f.add(t)
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+func (f *fleet) kill(i int) {
+	f.mu.Lock()
+	p := f.processes[i]
+	f.processes = slices.Delete(f.processes, i, i+1)
+	f.mu.Unlock()
+	_ = p.Process.Kill()
+}
+
+// stop lets all processes drain and waits for their ends.
+func (f *fleet) stop() {
+	f.mu.Lock()
+	for _, p := range f.processes {
+		_ = p.Process.Signal(syscall.SIGTERM)
+	}
+	f.mu.Unlock()
+	f.waiting.Wait()
+}
+
+func (f *fleet) lines() (starts []start) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	scanner := bufio.NewScanner(bytes.NewReader(f.out.Bytes()))
+	for scanner.Scan() {
+		var s start
+		if json.Unmarshal(scanner.Bytes(), &s) == nil && s.ID != "" {
+			starts = append(starts, s)
+		}
+	}
+	return starts
+}
+
+func (f *fleet) errors() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err.String()
+}
+
+// ---- The audit stream ----
+
+// window is one window of the queue's limit as the audit stream tells it.
+type window struct {
+	opened   int64 // server ms
+	admitted int
+}
+
+// replay reads the windows from the audit stream: stream order is execution order, so no clocks are compared. It fails on a
+// grant beyond max and on a window that opens before the last one ended.
+func replay(t *testing.T, q *queue.Queue, max int, length time.Duration) (windows []window) {
+	t.Helper()
+	for _, e := range entries(t, q) {
+		if e["op"] != "claim" || e["granted"] == "" {
+			continue
+		}
+		at, err := strconv.ParseInt(e["at"], 10, 64)
+		require.NoError(t, err)
+		if e["opened"] == "1" {
+			if n := len(windows); n > 0 {
+				require.GreaterOrEqual(t, at, windows[n-1].opened+length.Milliseconds(), "window %d opened early", n)
+			}
+			windows = append(windows, window{opened: at})
+		}
+		w := &windows[len(windows)-1]
+		w.admitted += len(strings.Fields(e["granted"]))
+		require.LessOrEqual(t, w.admitted, max, "window %d is over", len(windows)-1)
+		require.Equal(t, strconv.Itoa(w.admitted), e["count"])
+		require.Less(t, at, w.opened+length.Milliseconds())
+	}
+	return windows
+}
+
+func slowest(windows []window, length time.Duration) (late time.Duration) {
+	for i := 1; i < len(windows); i++ {
+		late = max(late, time.Duration(windows[i].opened-windows[i-1].opened)*time.Millisecond-length)
+	}
+	return late
+}
+
+func audit(t *testing.T, q *queue.Queue) {
+	t.Helper()
+	client := emqtest.Client(t)
+	require.NoError(t, client.Do(ctx, client.B().Hset().Key(key(q, "meta")).FieldValue().FieldValue("audit", "100000").Build()).Error())
+}
+
+func entries(t *testing.T, q *queue.Queue) (all []map[string]string) {
+	t.Helper()
+	client := emqtest.Client(t)
+	stream, err := client.Do(ctx, client.B().Xrange().Key(key(q, "audit")).Start("-").End("+").Build()).AsXRange()
+	require.NoError(t, err)
+	for _, e := range stream {
+		all = append(all, e.FieldValues)
+	}
+	return all
+}
+
+// ---- Small helpers ----
+
+func newQueue(t *testing.T, client valkey.Client) *queue.Queue {
+	t.Helper()
+	q, err := queue.New(client, emqtest.Queue(t), queue.Options{})
+	require.NoError(t, err)
+	return q
+}
+
+func newClaimer(t *testing.T, client valkey.Client, q *queue.Queue) *claim.Claimer {
+	t.Helper()
+	c, err := claim.New(client, q.Name(), claim.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+// virtual is a server of its own whose clock stands still until the test moves it.
+func virtual(t *testing.T) (valkey.Client, *valkeyd.Clock) {
+	t.Helper()
+	server, clock, err := valkeyd.StartWithClock(valkeyd.Options{})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := valkey.NewClient(server.Options())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	clock.Set(1_800_000_000_000)
+	return client, clock
+}
+
+func limit(t *testing.T, q *queue.Queue, max int, window time.Duration) {
+	t.Helper()
+	_, err := q.SetLimit(ctx, limiter.Limit{Max: int64(max), Window: window}, "test")
+	require.NoError(t, err)
+}
+
+func enqueue(t *testing.T, q *queue.Queue, n int) (ids []string) {
+	t.Helper()
+	answers, err := q.EnqueueMany(ctx, make([]queue.Job, n))
+	require.NoError(t, err)
+	for _, a := range answers {
+		require.NoError(t, a.Err)
+		ids = append(ids, a.ID)
+	}
+	return ids
+}
+
+func claimed(t *testing.T, c *claim.Claimer, k int) []*claim.Job {
+	t.Helper()
+	b, err := c.Claim(ctx, k)
+	require.NoError(t, err)
+	return b.Jobs
+}
+
+func jobIDs(jobs []*claim.Job) (ids []string) {
+	for _, j := range jobs {
+		ids = append(ids, j.ID)
+	}
+	return ids
+}
+
+// left counts the jobs that are not done.
+func left(t *testing.T, q *queue.Queue) int64 {
+	t.Helper()
+	c, err := q.Counts(ctx)
+	require.NoError(t, err)
+	return c.Wait + c.Active + c.Delayed
+}
+
+func key(q *queue.Queue, name string) string { return "emq:{" + q.Name() + "}:" + name }
+
+func digest(t *testing.T, c valkey.Client) string {
+	t.Helper()
+	d, err := c.Do(ctx, c.B().Arbitrary("DEBUG", "DIGEST").Build()).ToString()
+	require.NoError(t, err)
+	return d
+}
+
+// forgetAnswers removes what the server remembers of each process's last settle, so that states can be compared.
+func forgetAnswers(t *testing.T, c valkey.Client, q *queue.Queue) {
+	t.Helper()
+	keys, err := c.Do(ctx, c.B().Keys().Pattern(key(q, "settled:*")).Build()).AsStrSlice()
+	require.NoError(t, err)
+	require.NoError(t, c.Do(ctx, c.B().Del().Key(keys...).Build()).Error())
+}
+
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, within, 5*time.Millisecond, what)
+}
+
+// pause takes time, as a handler or an outage does.
+func pause(d time.Duration) error {
+	<-time.After(d)
+	return nil
+}
