@@ -153,7 +153,7 @@ type Batch struct {
 // Claim brings back what is due, then takes up to k jobs, k at most [MaxBatch], and spends the queue's budget for them, all in
 // one step of the server. With k 0 it only brings back, and wakes another worker if there is work.
 //
-// It fails with a [*lua.ConfigError] or [*lua.CorruptError] when the limit cannot be obeyed: then nothing was handed out. It is
+// It fails with a [*queue.ConfigError] or [*queue.CorruptError] when the limit cannot be obeyed: then nothing was handed out. It is
 // never repeated by itself. After a time-out or a broken connection jobs may have been claimed without anyone knowing; they
 // come back when their leases end, and the budget they took stays spent.
 func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {

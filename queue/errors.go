@@ -30,3 +30,9 @@ var (
 	// ErrEvicts: the server's maxmemory-policy may evict keys, limiters and leases first; see [Options].AllowEviction.
 	ErrEvicts = lua.ErrEvicts
 )
+
+// ConfigError says that the queue's settings are such that no claim obeys them; claims refuse until they are mended.
+type ConfigError = lua.ConfigError
+
+// CorruptError says that a key of the queue holds what it should not. Nothing was changed; deleting the key heals it.
+type CorruptError = lua.CorruptError

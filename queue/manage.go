@@ -47,7 +47,7 @@ func (q *Queue) limit(ctx context.Context, max int64, duration, reason string) (
 	return limiter.FromMeta(oldMax, oldDuration), nil
 }
 
-// Limit is the queue's own limit as it is set; the zero Limit when there is none. It fails with a [*lua.ConfigError] when the
+// Limit is the queue's own limit as it is set; the zero Limit when there is none. It fails with a [*ConfigError] when the
 // setting is one that no claim obeys.
 func (q *Queue) Limit(ctx context.Context) (limiter.Limit, error) {
 	b, err := lua.ReadBudget(ctx, q.client, q.keys, "")

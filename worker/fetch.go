@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/echomq/emq/lua"
+	"github.com/echomq/emq/queue"
 )
 
 // How often a worker that waits looks whether work came that nobody woke it for: a limit changed by another runtime, a worker
@@ -229,8 +229,8 @@ func (p *pause) wait(ctx context.Context) {
 
 // report logs a failure that is retried: loudly when the queue itself is set up wrongly.
 func (w *Worker) report(what string, err error) {
-	var config *lua.ConfigError
-	var corrupt *lua.CorruptError
+	var config *queue.ConfigError
+	var corrupt *queue.CorruptError
 	if errors.As(err, &config) || errors.As(err, &corrupt) {
 		w.log.Error("the queue hands out nothing until this is mended", "error", err)
 		return
@@ -240,5 +240,5 @@ func (w *Worker) report(what string, err error) {
 
 // refused: the server is one that a queue cannot be kept on; waiting does not help.
 func refused(err error) bool {
-	return errors.Is(err, lua.ErrServerTooOld) || errors.Is(err, lua.ErrEvicts)
+	return errors.Is(err, queue.ErrServerTooOld) || errors.Is(err, queue.ErrEvicts)
 }
