@@ -7,12 +7,16 @@ import (
 	"github.com/echomq/emq/claim"
 )
 
-// afterCancel is how long handlers may take to return once their context has ended.
-const afterCancel = 2 * time.Second
+// Once their contexts have ended, handlers may take afterCancel to return, and settling goes on for lastSettle: on a server
+// that is away it would not end before the leases do.
+const (
+	afterCancel = 2 * time.Second
+	lastSettle  = 5 * time.Second
+)
 
 // drain lets running handlers finish within the grace, or not at all when asked, then ends their contexts and hands back what is
 // unfinished. It returns how many handlers are still running.
-func (w *Worker) drain(stopHandlers context.CancelCauseFunc) (left int) {
+func (w *Worker) drain(stopHandlers context.CancelCauseFunc, stopSettling func()) (left int) {
 	done := w.finished()
 	grace := time.NewTimer(w.opts.Grace)
 	defer grace.Stop()
@@ -23,6 +27,8 @@ func (w *Worker) drain(stopHandlers context.CancelCauseFunc) (left int) {
 	case <-w.abort:
 	}
 	stopHandlers(ErrStopping)
+	giveUp := time.AfterFunc(lastSettle, stopSettling)
+	defer giveUp.Stop()
 	late := time.NewTimer(afterCancel)
 	defer late.Stop()
 	select {

@@ -140,15 +140,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	extending, stopExtending := context.WithCancel(base)
 	loops.Go(func() { w.extendLoop(extending) })
+	settling, stopSettling := context.WithCancel(base)
+	defer stopSettling()
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)
-		w.settleLoop(base)
+		w.settleLoop(settling)
 	}()
 
 	w.fetchLoop(fetching, working)
 
-	left := w.drain(stopHandlers)
+	left := w.drain(stopHandlers, stopSettling)
 	close(w.outcomes)
 	<-settled
 	stopExtending()

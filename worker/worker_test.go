@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/internal/valkeyd"
 	"github.com/echomq/emq/limiter"
 	"github.com/echomq/emq/queue"
 	"github.com/echomq/emq/worker"
@@ -384,6 +386,36 @@ func TestHandlerThatIgnoresTheStopIsHandedBackWithoutIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, queue.Wait, s.State)
 	close(release)
+}
+
+func TestStopEndsAlthoughTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	server, err := valkeyd.Start(valkeyd.Options{})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := valkey.NewClient(server.Options())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	q, err := queue.New(client, "q", queue.Options{})
+	require.NoError(t, err)
+	enqueue(t, q, queue.Job{})
+	started := make(chan struct{})
+	w, err := worker.New(client, "q", func(ctx context.Context, _ *worker.Job) error {
+		close(started)
+		<-ctx.Done()
+		return ctx.Err()
+	}, worker.Options{Grace: 10 * time.Millisecond})
+	require.NoError(t, err)
+	done := make(chan error)
+	go func() { done <- w.Run(context.Background()) }()
+	<-started
+	server.Kill()
+	w.Stop()
+	select {
+	case <-done:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the worker waits for a server that is away; its leases end without it")
+	}
 }
 
 func TestStopAndRunInAnyOrder(t *testing.T) {
