@@ -4,7 +4,18 @@ import (
 	"os"
 	"testing"
 
+	"github.com/valkey-io/valkey-go"
+
 	"github.com/echomq/emq/emqtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(emqtest.Run(m)) }
+// client and url of the server are what the examples use.
+var (
+	client valkey.Client
+	url    string
+)
+
+func TestMain(m *testing.M) {
+	client, url = emqtest.Start()
+	os.Exit(emqtest.Run(m))
+}
