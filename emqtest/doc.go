@@ -25,6 +25,9 @@
 //		…
 //	}
 //
+// Package [github.com/echomq/emq/emqtest/jobtest] lists the jobs that were
+// enqueued and runs them.
+//
 // # The end of a test binary
 //
 // A package that wants its tests to leave no goroutine behind says so once:

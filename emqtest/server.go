@@ -33,6 +33,15 @@ func Client(t testing.TB) valkey.Client {
 	return shared.client
 }
 
+// Start returns what [Client] and [URL] do, for TestMain and examples, which
+// have no testing.TB. It panics if there is no server to be had.
+func Start() (client valkey.Client, url string) {
+	if err := ready(); err != nil {
+		panic(fmt.Errorf("emqtest: %w", err))
+	}
+	return shared.client, shared.url
+}
+
 // URL returns the address of the server that [Client] talks to, in the form
 // that [valkey.ParseURL] reads, for tests that make clients of their own. The
 // test fails if there is no server to be had.
@@ -42,17 +51,22 @@ func URL(t testing.TB) string {
 	return shared.url
 }
 
-// open starts the server and the client where that was not done before.
+// open is ready, or fails the test.
 func open(t testing.TB) {
 	t.Helper()
+	if err := ready(); err != nil {
+		t.Fatalf("emqtest: %v", err)
+	}
+}
+
+// ready starts the server and the client where that was not done before.
+func ready() error {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.client == nil && shared.err == nil {
 		shared.err = start()
 	}
-	if shared.err != nil {
-		t.Fatalf("emqtest: %v", shared.err)
-	}
+	return shared.err
 }
 
 func start() error {

@@ -34,6 +34,9 @@ func TestChild(t *testing.T) {
 		return // not a child
 	case "leak":
 		go func() { select {} }()
+	case "start":
+		client, _ := emqtest.Start()
+		require.NoError(t, ping(t, client))
 	case "panic":
 		emqtest.Client(t)
 		fmt.Println("url", emqtest.URL(t))
@@ -78,6 +81,9 @@ func TestOneServerForAllTests(t *testing.T) {
 	t.Parallel()
 	c := emqtest.Client(t)
 	assert.Same(t, c, emqtest.Client(t))
+	started, url := emqtest.Start()
+	assert.Same(t, c, started)
+	assert.Equal(t, emqtest.URL(t), url)
 	require.NoError(t, ping(t, c))
 	own, err := valkey.NewClient(valkey.MustParseURL(emqtest.URL(t)))
 	require.NoError(t, err)
@@ -87,7 +93,7 @@ func TestOneServerForAllTests(t *testing.T) {
 
 func TestServerEndsWithTheBinary(t *testing.T) {
 	t.Parallel()
-	for mode, passes := range map[string]bool{"run": true, "bare": true, "panic": false} {
+	for mode, passes := range map[string]bool{"run": true, "bare": true, "start": true, "panic": false} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			out, url, err := child(t, mode, "EMQ_TEST_VALKEY=")
@@ -115,6 +121,10 @@ func TestNoServerFailsTheTest(t *testing.T) {
 		out, _, err := child(t, "run", "EMQ_TEST_VALKEY=", c.env)
 		require.Error(t, err, out)
 		assert.Contains(t, out, "--- FAIL: TestChild")
+		assert.Contains(t, out, c.want)
+		out, _, err = child(t, "start", "EMQ_TEST_VALKEY=", c.env)
+		require.Error(t, err, out)
+		assert.Contains(t, out, "panic: emqtest: ")
 		assert.Contains(t, out, c.want)
 	}
 }

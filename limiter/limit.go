@@ -1,8 +1,8 @@
 package limiter
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -17,9 +17,6 @@ type Algorithm string
 // FixedWindow grants up to max in a window that opens with the first grant and ends one window later. Two windows may meet:
 // up to 2·max-1 grants can then fall into a span shorter than one window, never more.
 const FixedWindow Algorithm = "fixed_window"
-
-// ErrBadLimit is wrapped by every error about a limit that cannot be set.
-var ErrBadLimit = errors.New("bad limit")
 
 // Limit is a rule: at most Max units in each Window. The zero value limits nothing.
 type Limit struct {
@@ -75,27 +72,35 @@ func (l Limit) window() time.Duration {
 	return l.Window
 }
 
-// Parse reads a limit written as max/window: "100/1m", "5/1s", "2000/24h", "3/s" (one second). The error wraps [ErrBadLimit].
+// Parse reads a limit written as max/window: "100/1m", "5/1s", "2000/24h" or "2000/1d", "3/s" (one second), or "unlimited".
+// The error wraps [ErrBadLimit].
 func Parse(s string) (Limit, error) {
+	if s == "unlimited" {
+		return Limit{}, nil
+	}
 	max, window, found := strings.Cut(s, "/")
 	n, err := strconv.ParseInt(max, 10, 64)
 	if !found || err != nil {
 		return Limit{}, fmt.Errorf("emq: %w: %q; want max/window as in 100/1m", ErrBadLimit, s)
 	}
-	if window != "" && (window[0] < '0' || window[0] > '9') {
-		window = "1" + window
+	length := window
+	if length != "" && length[0] >= 'a' && length[0] <= 'z' {
+		length = "1" + length
 	}
-	if days, ok := strings.CutSuffix(window, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil {
-			window = strconv.Itoa(24*n) + "h"
+	if days, ok := strings.CutSuffix(length, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			length = strconv.FormatUint(24*n, 10) + "h"
 		}
 	}
-	d, err := time.ParseDuration(window)
+	d, err := time.ParseDuration(length)
 	if err != nil || d <= 0 {
 		return Limit{}, fmt.Errorf("emq: %w: window %q of %q is no length of time; want one as in 500ms, 1s, 1m, 24h", ErrBadLimit, window, s)
 	}
 	l := Limit{Max: n, Window: d}
-	return l, l.Validate()
+	if err := l.Validate(); err != nil {
+		return Limit{}, err
+	}
+	return l, nil
 }
 
 // FromMeta is the limit that stands in a queue's meta hash, as the texts of its max and duration fields; the zero Limit when
@@ -109,5 +114,10 @@ func FromMeta(max, duration string) Limit {
 	if err != nil {
 		ms = time.Second.Milliseconds()
 	}
-	return Limit{Algorithm: FixedWindow, Max: n, Window: time.Duration(ms) * time.Millisecond}
+	return Limit{Algorithm: FixedWindow, Max: n, Window: milliseconds(ms)}
+}
+
+// milliseconds is n ms, or the longest Duration.
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }

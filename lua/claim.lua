@@ -30,8 +30,8 @@ k = math.max(0, math.min(k, 1000))
 local now = clock()
 local own, field, value = settings(meta)
 if not own then return {'misconfigured', meta, field, value} end
-local kept = read_state(state)
-if not kept then return {'corrupt', state, ''} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 local window, garbage = window_read(limiter, own.max, own.duration)
 if not window then return {'corrupt', limiter, garbage} end
 -- include wake.lua
@@ -327,7 +327,7 @@ elseif granted > 0 then
 elseif refused ~= nil then
   word = 'limited'
 end
-if own.audit then
+if audit_size then
   local ids = {}
   for i = 1, granted do ids[i] = grants[i][1] end
   local dying = {}

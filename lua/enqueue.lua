@@ -20,8 +20,8 @@ local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, 
 -- ---- Read ----
 local now = clock()
 local own, field, value = settings(meta)
-local kept = read_state(state)
-if not kept then return {'corrupt', state, ''} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- A limit that is misconfigured closes the claim, not the enqueue.
 local window = own and window_read(limiter, own.max, own.duration)
@@ -63,7 +63,7 @@ for i = rest, #ARGV, 4 do
       table.insert(tail, id)
     end
     table.insert(reply, 'new')
-    if own and own.audit then
+    if audit_size then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))
     end
@@ -96,6 +96,6 @@ if #sets > 0 then
   elseif earliest and not alarmed(kept, now, earliest) then
     push_token()
   end
-  if own and own.audit then record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' ')) end
+  record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '))
 end
 return reply

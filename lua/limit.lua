@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- limit sets, changes or lifts the queue's own limit. What was used stays used; what is allowed changes at once.
 local meta      = KEYS[1]
 local limiter   = KEYS[2]

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- pause stops the claim from granting, or lets it go on: '1' or '0'.
 local meta      = KEYS[1]
 local wake      = KEYS[2]

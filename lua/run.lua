@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- run brings delayed jobs back now: one that a limit sent back at its own place, any other at the end of its priority.
 local meta      = KEYS[1]
 local state     = KEYS[2]
@@ -22,8 +22,8 @@ local rest      = 1         -- ARGV[rest...]: ids
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
-local kept = read_state(state)
-if not kept then return {'corrupt', state, ''} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}

@@ -28,8 +28,8 @@ end
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
-local kept = read_state(state)
-if not kept then return {'corrupt', state, ''} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 call('ZCARD', delayed)
@@ -38,8 +38,10 @@ call('ZCARD', dead)
 call('ZCARD', completed)
 local failures = call('HLEN', errors)
 
+local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true}
 local members, keys, results = {}, {}, {}
 for i = rest, #ARGV, 5 do
+  if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead') end
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
   table.insert(keys, job_key(ARGV[i + 1]))
   table.insert(results, prefix .. 'result:' .. ARGV[i + 1])
@@ -115,7 +117,7 @@ if #over > 0 then call('ZREM', completed, unpack(over)) end
 
 local answered = table.concat(answers)
 call('SET', remembered, sequence .. ' ' .. answered, 'PX', text(math.max(1, remember)))
-if own and own.audit then
+if audit_size then
   local entries = {}
   for i, job in ipairs(jobs) do
     entries[i] = job.outcome .. ' ' .. job.member .. ' ' .. text(job.ms)

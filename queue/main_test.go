@@ -4,7 +4,15 @@ import (
 	"os"
 	"testing"
 
+	"github.com/valkey-io/valkey-go"
+
 	"github.com/echomq/emq/emqtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(emqtest.Run(m)) }
+// client is what the examples use.
+var client valkey.Client
+
+func TestMain(m *testing.M) {
+	client, _ = emqtest.Start()
+	os.Exit(emqtest.Run(m))
+}

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -75,14 +77,14 @@ func (w *Worker) handle(ctx context.Context, r *run) {
 	err = w.handler(ctx, job)
 }
 
-// enter notes a run; it refuses a job that runs in this process already.
+// enter notes a run; it refuses a job whose handler runs in this process already.
 func (w *Worker) enter(r *run) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ids[r.job.ID] != nil {
+	if earlier := w.ids[r.job.ID]; earlier != nil && !earlier.over.Load() {
 		return false
 	}
-	w.running[r] = struct{}{}
+	w.running[r.job] = r
 	w.ids[r.job.ID] = r
 	return true
 }
@@ -96,7 +98,7 @@ func (w *Worker) waitFor(ctx context.Context, job *Job) {
 	})()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ctx.Err() == nil && w.ids[job.ID] != nil && w.ids[job.ID].job == job {
+	for ctx.Err() == nil && w.running[job] != nil {
 		w.idle.Wait()
 	}
 }
@@ -105,20 +107,20 @@ func (w *Worker) waitFor(ctx context.Context, job *Job) {
 func (w *Worker) leave(job *Job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r := w.ids[job.ID]; r != nil && r.job == job {
-		delete(w.running, r)
-		delete(w.ids, job.ID)
-		w.idle.Broadcast()
+	r := w.running[job]
+	if r == nil {
+		return
 	}
+	delete(w.running, job)
+	if w.ids[job.ID] == r { // else the job was claimed again meanwhile
+		delete(w.ids, job.ID)
+	}
+	w.idle.Broadcast()
 }
 
 // runs are the jobs claimed and not yet settled.
 func (w *Worker) runs() []*run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make([]*run, 0, len(w.running))
-	for r := range w.running {
-		all = append(all, r)
-	}
-	return all
+	return slices.Collect(maps.Values(w.running))
 }

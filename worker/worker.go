@@ -59,9 +59,9 @@ type Worker struct {
 	outcomes chan claim.Outcome
 
 	mu      sync.Mutex
-	running map[*run]struct{} // claimed and not yet settled; owned by mu
-	ids     map[string]*run   // the same by job id; owned by mu
-	idle    *sync.Cond        // running became smaller
+	running map[*Job]*run   // claimed and not yet settled; owned by mu
+	ids     map[string]*run // the latest of them by job id; owned by mu
+	idle    *sync.Cond      // running became smaller
 }
 
 // New returns a worker for the queue of that name. Nothing is sent yet. It fails with queue.ErrBadName and refuses nonsense in
@@ -102,7 +102,7 @@ func New(client valkey.Client, name string, handler Handler, opts Options) (*Wor
 		claimer: claimer, handler: Chain(handler, opts.Middleware...), opts: opts, log: log.With("queue", name),
 		meter: opts.Claim.Meter.Queue(name), stop: make(chan struct{}), abort: make(chan struct{}),
 		slots: make(chan struct{}, opts.Concurrency), outcomes: make(chan claim.Outcome, opts.Concurrency),
-		running: map[*run]struct{}{}, ids: map[string]*run{},
+		running: map[*Job]*run{}, ids: map[string]*run{},
 	}
 	w.idle = sync.NewCond(&w.mu)
 	for range opts.Concurrency {

@@ -217,6 +217,25 @@ func TestTypedPayloads(t *testing.T) {
 	})
 }
 
+// A job that comes back at once is claimed again before this process has heard that its settle was done.
+func TestJobThatComesBackAtOnceRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	runs := make(chan int, 100)
+	_, _ = start(t, q.Name(), func(_ context.Context, job *worker.Job) error {
+		runs <- job.Deferrals
+		if job.Deferrals < 40 {
+			return worker.Defer(0)
+		}
+		return nil
+	}, worker.Options{Concurrency: 4})
+	enqueue(t, q, queue.Job{})
+	for want := range 41 {
+		require.Equal(t, want, <-runs, "each deferral is one that the handler asked for")
+	}
+	eventually(t, "settled", empty(t, q))
+}
+
 func TestMiddlewareWrapsInOrder(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)

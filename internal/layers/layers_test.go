@@ -26,6 +26,7 @@ var may = map[string][]string{
 	"worker":            {"claim", "queue", "meter", "valkey-io/valkey-go"},
 	"metrics":           {"limiter", "lua", "valkey-io/valkey-go"},
 	"emqtest":           {"internal/valkeyd", "valkey-io/valkey-go", "go.uber.org/goleak"},
+	"emqtest/jobtest":   {"emqtest", "claim", "queue", "worker"},
 	"internal/valkeyd":  {"valkey-io/valkey-go"},
 	"internal/emulator": {"alicebob/miniredis"},
 }

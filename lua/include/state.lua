@@ -4,11 +4,16 @@
 --   alarm    server ms at which some process has set a timer to claim again
 --   largest  size of the largest record ever enqueued: how many records one MGET may read
 
+-- Returns the state, or nil with the field and the value that are wrong.
 local function read_state(state)
-  local v = call('HMGET', state, 'seq', 'seen', 'alarm', 'largest')
-  local s = {seq = whole(v[1] or '0'), seen = whole(v[2] or '0'), alarm = whole(v[3] or '0'), largest = whole(v[4] or '1')}
+  local s, fields = {}, {'seq', 'seen', 'alarm', 'largest'}
+  for i, value in ipairs(call('HMGET', state, unpack(fields))) do
+    s[fields[i]] = whole(value or '0')
+    if not s[fields[i]] then return nil, fields[i] .. '=' .. value end
+  end
   -- Records and tokens have room for 48 bits of sequence; half of that range is never reached.
-  if s.seq and s.seq < 140737488355328 and s.seen and s.alarm and s.largest then return s end
+  if s.seq >= 140737488355328 then return nil, 'seq=' .. text(s.seq) end
+  return s
 end
 
 -- Is a process going to claim by itself between now and at?
