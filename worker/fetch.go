@@ -11,7 +11,10 @@ import (
 
 // How often a worker that waits looks whether work came that nobody woke it for: a limit changed by another runtime, a worker
 // that died after it was woken.
-const lookEvery = time.Second
+const (
+	lookEvery  = time.Second
+	lookWithin = 5 * time.Second // a client that retries reads would wait for a server that is away without a word
+)
 
 // fetchLoop claims as many jobs as there are free slots, again and again, and sleeps when there are none, until ctx ends.
 func (w *Worker) fetchLoop(ctx, working context.Context) {
@@ -127,7 +130,9 @@ func (w *Worker) sleep(ctx context.Context, ears *listener, next time.Duration) 
 		case <-alarm.C:
 			return nil
 		case <-look.C:
-			next, err := w.claimer.Look(ctx)
+			looking, cancel := context.WithTimeout(ctx, lookWithin)
+			next, err := w.claimer.Look(looking)
+			cancel()
 			switch {
 			case ctx.Err() != nil || next == 0:
 				return nil

@@ -61,6 +61,16 @@ func TestScriptsAnswerAsOnAServer(t *testing.T) {
 	}
 }
 
+func TestReadOnlyScriptsReadTheClock(t *testing.T) {
+	_, c := start(t)
+	script := valkey.NewLuaScriptReadOnly("#!lua flags=no-writes\nreturn redis.call('TIME')")
+	for range 2 { // by EVAL_RO, then by EVALSHA_RO
+		now, err := script.Exec(t.Context(), c, nil, nil).AsIntSlice()
+		require.NoError(t, err)
+		assert.InDelta(t, time.Now().Unix(), now[0], 5)
+	}
+}
+
 func TestErrorsKeepTheirCode(t *testing.T) {
 	_, c := start(t)
 	require.NoError(t, do(t, c, "SET", "text", "x").Error())
