@@ -76,9 +76,9 @@ func (q *Queue) Enqueue(ctx context.Context, job Job) (id string, err error) {
 	if len(answers) == 1 {
 		return answers[0].ID, answers[0].Err
 	}
-	var bad *indexError
+	var bad *IndexError
 	if errors.As(err, &bad) {
-		err = bad.err
+		err = bad.Err
 	}
 	return "", err
 }
@@ -90,7 +90,7 @@ type Answer struct {
 }
 
 // EnqueueMany puts jobs in, in order, cut into calls of at most 1,000 jobs or 4 MiB. A job that cannot be enqueued as it is
-// refuses the whole call before anything is sent, with an error that names its index. Duplicates are those jobs' own answers,
+// refuses the whole call before anything is sent, with an [*IndexError]. Duplicates are those jobs' own answers,
 // not an error. When a call fails, the answers of its jobs and of those after it carry the error, which is returned too; jobs
 // of earlier calls stay enqueued.
 func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
@@ -100,7 +100,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
 	ready := slices.Clone(jobs)
 	for i := range ready {
 		if err := ready[i].check(q.opts.MaxPayload); err != nil {
-			return nil, &indexError{i, err}
+			return nil, &IndexError{i, err}
 		}
 	}
 	if err := q.check(ctx); err != nil {
@@ -182,11 +182,13 @@ func Names(ctx context.Context, client valkey.Client) ([]string, error) {
 	return names, nil
 }
 
-// indexError says which job of a bulk enqueue is bad.
-type indexError struct {
-	index int
-	err   error
+// IndexError says which job made [Queue.EnqueueMany] refuse its call; nothing was sent.
+type IndexError struct {
+	Index int
+	Err   error
 }
 
-func (e *indexError) Error() string { return "job " + strconv.Itoa(e.index) + ": " + e.err.Error() }
-func (e *indexError) Unwrap() error { return e.err }
+func (e *IndexError) Error() string { return "job " + strconv.Itoa(e.Index) + ": " + e.Err.Error() }
+
+// Unwrap is what is wrong with the job.
+func (e *IndexError) Unwrap() error { return e.Err }

@@ -30,7 +30,7 @@ func (t Typed[T]) EnqueueMany(ctx context.Context, values []T, job Job) ([]Answe
 	for i, value := range values {
 		payload, err := json.Marshal(value)
 		if err != nil {
-			return nil, &indexError{i, fmt.Errorf("%w: payload: %w", ErrBadJob, err)}
+			return nil, &IndexError{i, fmt.Errorf("%w: payload: %w", ErrBadJob, err)}
 		}
 		jobs[i] = job
 		jobs[i].Payload = payload

@@ -195,10 +195,11 @@ func (in *intake) flush(ctx context.Context) error {
 		return nil
 	}
 	answers, err := in.q.EnqueueMany(ctx, in.jobs)
-	if index, why, refused := refusedJob(err); refused {
-		bad := in.lines[index]
-		in.jobs, in.lines = in.jobs[:index], in.lines[:index]
-		return in.stop(ctx, bad, why)
+	var refused *queue.IndexError
+	if errors.As(err, &refused) {
+		bad := in.lines[refused.Index]
+		in.jobs, in.lines = in.jobs[:refused.Index], in.lines[:refused.Index]
+		return in.stop(ctx, bad, refused.Err)
 	}
 	var ids strings.Builder
 	for i, answer := range answers {
@@ -224,17 +225,4 @@ func (in *intake) flush(ctx context.Context) error {
 	}
 	in.jobs, in.lines = in.jobs[:0], in.lines[:0]
 	return nil
-}
-
-// refusedJob is the index of the job that made a bulk enqueue refuse its whole call, and why.
-func refusedJob(err error) (index int, why error, ok bool) {
-	for _, kind := range []error{queue.ErrBadJob, queue.ErrBadName, queue.ErrPayloadTooLarge} {
-		if !errors.Is(err, kind) {
-			continue
-		}
-		if n, _ := fmt.Sscanf(err.Error(), "job %d:", &index); n == 1 {
-			return index, errors.Unwrap(err), true
-		}
-	}
-	return 0, nil, false
 }
