@@ -98,8 +98,8 @@ type Job struct {
 	Queue      string
 	Attempt    int       // 1 for the first; deferrals, hand-backs and lost leases do not count
 	Deferrals  int       // times it was sent back or deferred before
-	Reclaims   int       // leases of it that ran out before
-	Suspect    bool      // one more and it is dead: a claim grants nothing after it, so that no other job is lost with it
+	Reclaims   int       // leases of it that ran out since a handler last returned from it
+	Suspect    bool      // one more and it is dead: a claim grants nothing after it, so that fewer other jobs are lost with it
 	EnqueuedAt time.Time // by the server's clock
 	ClaimedAt  time.Time // by the server's clock
 
@@ -113,11 +113,16 @@ type Job struct {
 // Token names this lease of the job. It is new with each claim, so a store that the handler writes to can refuse an earlier one.
 func (j *Job) Token() string { return j.token }
 
-// SetResult keeps result with the completed job for its Retain; without Retain it is dropped. The handler's last call counts.
-func (j *Job) SetResult(result []byte) {
+// SetResult keeps result with the completed job for its Retain; without Retain it is dropped. The handler's last call counts. It
+// fails with [ErrResultTooLarge], and then leaves what was set before.
+func (j *Job) SetResult(result []byte) error {
+	if len(result) > MaxResult {
+		return fmt.Errorf("emq: job %s: %w: %d bytes; at most %d are allowed", j.ID, ErrResultTooLarge, len(result), MaxResult)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result = result
+	return nil
 }
 
 // LeaseEnd is when the lease ends at the latest by this process's clock, a little before it does by the server's.
@@ -196,9 +201,10 @@ func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
 	}
 	c.meter.Reclaimed(b.Reclaimed)
 	if len(unreadable) > 0 {
-		if _, err := c.send(ctx, unreadable); err != nil {
-			return b, err
-		}
+		// Where this fails they come back by lease and are met again.
+		settling, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, _ = c.send(settling, unreadable)
 	}
 	return b, nil
 }

@@ -275,9 +275,11 @@ func (w *world) step() {
 			delete(w.jobs, j.id)
 		case "retry":
 			j.attempts++
+			j.reclaims = 0 // its handler returned: it is none that its workers are lost by
 			j.state, j.due, j.by, j.reason = queue.Delayed, w.now+wait, queue.ByRetry, queue.ReasonRetry
 		case "defer":
 			j.deferrals++
+			j.reclaims = 0
 			j.state, j.due, j.by = queue.Delayed, w.now+wait, queue.ByDefer
 			if j.reason == queue.ReasonRetry {
 				j.by = queue.ByRetry

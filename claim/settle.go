@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"time"
 	"unicode"
@@ -18,8 +20,14 @@ import (
 // somebody else's.
 var ErrLeaseLost = errors.New("lease lost")
 
-// MaxErrorText is how much of a failure's text is kept with a job, in bytes.
-const MaxErrorText = 8 << 10
+// Bounds of what is kept with a job, in bytes.
+const (
+	MaxErrorText = 8 << 10 // of a failure's text; the rest is cut
+	MaxResult    = 1 << 20 // of a result; a larger one is refused
+)
+
+// ErrResultTooLarge: a result above [MaxResult]. It was not taken.
+var ErrResultTooLarge = errors.New("result too large")
 
 // Outcome is one way in which a claimed job ends. Make one with [Complete], [Retry], [Defer], [HandBack] or [DeadLetter].
 type Outcome struct {
@@ -34,6 +42,9 @@ func (o Outcome) Kind() string { return o.kind }
 
 // Wait is the delay of a retry or a deferral.
 func (o Outcome) Wait() time.Duration { return o.wait }
+
+// Size is about how many bytes the outcome takes in a settle call.
+func (o Outcome) Size() int { return 200 + len(o.text) }
 
 // Complete ends the job as done. With a Retain it is kept for that long with the result that its handler set.
 func Complete(job *Job) Outcome {
@@ -138,13 +149,13 @@ func (c *Claimer) send(ctx context.Context, jobs []lua.Settlement) ([]bool, erro
 
 // transient: the call was not answered, or the server said that it cannot serve now.
 func transient(err error) bool {
-	if errors.Is(err, lua.ErrUnavailable) {
+	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrStoreFull) {
 		return true
 	}
-	_, answered := valkey.IsValkeyErr(err)
-	var config *lua.ConfigError
-	var corrupt *lua.CorruptError
-	return !answered && !errors.As(err, &config) && !errors.As(err, &corrupt) && !errors.Is(err, valkey.ErrClosing)
+	var answer *valkey.ValkeyError
+	var network net.Error
+	return !errors.As(err, &answer) && !errors.Is(err, valkey.ErrClosing) && (errors.As(err, &network) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // Extend moves the leases of jobs to a whole lease from now, in calls of at most [MaxBatch], and returns the jobs whose lease

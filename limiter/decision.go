@@ -32,8 +32,12 @@ type Decision struct {
 	// RetryAfter is the least time after which the same call is allowed if nobody else calls: 0 when allowed, [Never], or
 	// 1 ms and more. When the call failed closed it is the window, at most a second.
 	RetryAfter time.Duration
-	// ResetAfter is the least time after which Remaining is Limit again if nobody calls; 0 when it is, or is not known.
+	// ResetAfter is the least time after which Remaining is the limit's Capacity again if nobody calls; 0 when it is, or is
+	// not known.
 	ResetAfter time.Duration
+	// Delay is how long the first unit granted by a [LeakyBucket] waits for its turn; those after it follow evenly, each
+	// Window/Max later. Who sleeps for so long sends at an even rate. Always 0 for the other algorithms.
+	Delay time.Duration
 	// At is the store's clock when it decided; zero when it did not.
 	At time.Time
 	// Source says whether the store decided.
@@ -73,7 +77,7 @@ func unlimited(op string, n int64) Decision {
 func failed(source Source, op string, limit Limit, n int64) Decision {
 	d := Decision{Limit: limit.Max, Source: source}
 	switch {
-	case op != opTakeUpTo && n > limit.Max:
+	case op != opTakeUpTo && n > limit.Capacity():
 		d.RetryAfter = Never
 	case source == FailedClosed:
 		d.RetryAfter = min(limit.window(), time.Second)

@@ -10,30 +10,57 @@
 //	}
 //
 // [Limiter.Take] takes all units or none, [Limiter.TakeUpTo] what remains,
-// [Limiter.Peek] nothing. [Limiter.Refund] gives units back, [Limiter.Reset]
-// forgets the bucket, [Limiter.Wait] sleeps until the units are granted. Each
-// is one script on the server, by the server's clock, so checking and spending
-// cannot be torn apart; the claim of a queue spends the queue's own limit by
-// the same rule and the same script text.
+// [Limiter.Peek] nothing. [Limiter.TakeAll] takes from several buckets together,
+// of all or of none. [Limiter.Refund] gives units back, [Limiter.Reset] forgets
+// the bucket, [Limiter.Wait] sleeps until the units are granted. Each is one
+// script on the server, by the server's clock, so checking and spending cannot
+// be torn apart; the claim of a queue spends the queue's own limit by the same
+// rule and the same script text. Package
+// [github.com/echomq/emq/limiter/httplimit] tells HTTP clients.
+//
+// # Which algorithm
+//
+//	Algorithm             for                                           most in one window  memory of a key
+//	FixedWindow           quotas (2,000 a day); other runtimes can       2·Max-1             a number
+//	                      read it; the default
+//	SlidingLog            few units that must never be exceeded in any   Max                 10 to 100 bytes a unit
+//	                      span: logins, codes sent
+//	SlidingWindowCounter  many keys, no burst where windows meet, and    2·Max-1, Max when   a short string
+//	                      a small error does not matter                  calls are even
+//	TokenBucket           calls to an API that tolerates bursts: after   Burst+Max-1         a short string
+//	                      a pause Burst at once, then an even Max
+//	LeakyBucket           what must come evenly however it arrives: a    Max                 a short string
+//	                      burst queues, and Decision.Delay spreads it
+//
+// All count a unit for one Window, in whole milliseconds, half-open: one that
+// counts at 0 is free again at exactly Window. Rates are exact: a token bucket
+// of 7 a second that is asked each ms admits 7 in each second, not 6.99 or 7.05.
 //
 // # Decisions
 //
 // A denial is a [Decision], not an error. RetryAfter is exact: the least wait
 // after which the same call is allowed if nobody else calls; [Never] when the
-// cost is above the limit. A denied call spends nothing, and neither does one
-// for 0 units. A limit of 0 does not limit. A limit belongs to the call, not to
-// the bucket: when it changes, what was used stays used and what is allowed
-// changes at once.
+// cost is above the limit's [Limit.Capacity]. A denied call spends nothing,
+// unless CountDenied says so, and neither does one for 0 units. A limit of 0
+// does not limit.
 //
-// # The fixed window
+// A limit belongs to the call, not to the bucket: when it changes, what was used
+// stays used and what is allowed changes at once. A token bucket whose Burst was
+// lowered is empty at most, never in debt; what a leaky bucket has let in still
+// leaves in turn. Only the algorithm cannot change under a key: another one
+// finds the state corrupt until it has run out, or until a Reset.
 //
-// A window opens with the first unit granted and ends one Window later; the
-// bucket is a plain counter whose TTL is the window, as EchoMQ keeps it. A
-// counter without TTL, or with one longer than the window, is mended by the next
-// call that takes or is denied; when the server's clock steps back nothing is
-// granted that would not have been. Where two windows meet, up to 2·Max-1 units
-// can fall into a span shorter than one window. [Window] is the same rule without
-// a server, for tests and simulation.
+// # Clocks and accidents
+//
+// When the server's clock steps back nothing is granted that would not have
+// been: time stands still for a step of up to one Window, and a longer one makes
+// the units count from now on. A key that lost its TTL counts, and gets it back
+// from the next call that takes or is denied. A key that holds anything else is
+// a [*lua.CorruptError] until it is reset; it never counts as no units. Where
+// two fixed windows meet, up to 2·Max-1 units can fall into a span shorter than
+// one window, or 2·Max if they are Aligned.
+//
+// [Model] is every algorithm without a server, for tests and simulation.
 //
 // # When the store is down
 //

@@ -40,6 +40,41 @@ func ExampleLimiter_Take() {
 	// too many calls, again in 1h0m0s
 }
 
+// A chat service takes about 30 messages a second from one bot, and one a second for each chat. A message may be sent only
+// when both grant; what one of them refuses is not spent on the other.
+func ExampleLimiter_TakeAll() {
+	ctx := context.Background()
+	client, _ := emqtest.Start()
+	l, err := limiter.New(client, limiter.Options{Prefix: "example:{bot}:", Timeout: time.Second}) // one {hashtag}, one slot
+	if err != nil {
+		panic(err)
+	}
+	all := limiter.Bucket{Key: "all", Limit: limiter.Limit{Algorithm: limiter.TokenBucket, Max: 30, Window: time.Second}}
+	send := func(chat string) {
+		one := limiter.Bucket{Key: "chat:" + chat, Limit: limiter.Limit{Algorithm: limiter.TokenBucket, Max: 1, Window: time.Second}}
+		defer l.Reset(ctx, one.Key)
+		for range 2 {
+			d, err := l.TakeAll(ctx, []limiter.Bucket{all, one}, 1)
+			switch {
+			case err != nil:
+				fmt.Println(err)
+			case d.Allowed:
+				fmt.Println("send to", chat)
+			default:
+				fmt.Println(chat, "again within", d.RetryAfter.Round(time.Second), "refused by", d.DeniedBy())
+			}
+		}
+	}
+	defer l.Reset(ctx, all.Key)
+	send("ann")
+	send("bob")
+	// Output:
+	// send to ann
+	// ann again within 1s refused by [1]
+	// send to bob
+	// bob again within 1s refused by [1]
+}
+
 // A store that is down is answered within the time-out as the options say, from the first call.
 func ExampleNewLazy() {
 	l, err := limiter.NewLazy(func() (valkey.Client, error) {
@@ -62,12 +97,28 @@ func ExampleNewLazy() {
 	// true failed open <nil>
 }
 
+// A leaky bucket lets a burst in and says when each unit leaves: evenly, 200 ms apart. A token bucket of the same size lets it
+// through at once.
+func ExampleModel_leakyBucket() {
+	limit := limiter.Limit{Algorithm: limiter.LeakyBucket, Max: 5, Window: time.Second, Burst: 3}
+	var m limiter.Model
+	for range 4 {
+		d, _ := m.Take(1000, limit, 1)
+		fmt.Println(d.Allowed, d.Delay, d.RetryAfter)
+	}
+	// Output:
+	// true 0s 0s
+	// true 200ms 0s
+	// true 400ms 0s
+	// false 0s 200ms
+}
+
 // The model needs no server and takes the time as an argument.
-func ExampleWindow() {
-	var w limiter.Window
+func ExampleModel() {
+	var m limiter.Model
 	limit := limiter.Every(3 * time.Second)
 	for _, now := range []int64{1000, 2000, 3999, 4000} {
-		d, err := w.Take(now, limit, 1)
+		d, err := m.Take(now, limit, 1)
 		fmt.Println(now, d.Allowed, d.RetryAfter, err)
 	}
 	// Output:

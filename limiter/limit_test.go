@@ -26,6 +26,12 @@ func TestParse(t *testing.T) {
 		"0/1s":                    {Window: time.Second},
 		"9007199254740991/1000ms": limiter.PerSecond(limiter.Most),
 		"unlimited":               {},
+
+		"5/1s fixed_window aligned count_denied": {Algorithm: limiter.FixedWindow, Max: 5, Window: time.Second, Aligned: true, CountDenied: true},
+		"5/1s count_denied  sliding_log":         {Algorithm: limiter.SlidingLog, Max: 5, Window: time.Second, CountDenied: true},
+		"5/s sliding_window_counter":             {Algorithm: limiter.SlidingWindowCounter, Max: 5, Window: time.Second},
+		"30/1s token_bucket burst=60":            {Algorithm: limiter.TokenBucket, Max: 30, Window: time.Second, Burst: 60},
+		"30/1s leaky_bucket":                     {Algorithm: limiter.LeakyBucket, Max: 30, Window: time.Second},
 	} {
 		got, err := limiter.Parse(text)
 		require.NoError(t, err, text)
@@ -50,6 +56,9 @@ func TestParse(t *testing.T) {
 		"5/1us":                  "want 1ms or more",
 		"-1/1s":                  "max is -1; want 0 (not limited) to 9007199254740991",
 		"9007199254740992/s":     "max is 9007199254740992",
+		"5/1s magic":             `word "magic" of "5/1s magic"; want an algorithm, burst=60, aligned or count_denied`,
+		"5/1s burst=x":           `word "burst=x"`,
+		"5/1s burst=2":           "burst is 2; want 0: fixed_window has none",
 	} {
 		got, err := limiter.Parse(text)
 		require.ErrorIs(t, err, limiter.ErrBadLimit, text)
@@ -77,13 +86,29 @@ func FuzzParse(f *testing.F) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, limiter.Limit{}.Validate())
-	require.NoError(t, limiter.Limit{Algorithm: limiter.FixedWindow, Max: 5}.Validate())
+	for _, limit := range []limiter.Limit{
+		{}, {Algorithm: limiter.FixedWindow, Max: 5}, {Algorithm: limiter.SlidingLog, Max: limiter.MostLogged},
+		{Algorithm: limiter.SlidingWindowCounter, Max: 9007199254740, Window: time.Second},
+		{Algorithm: limiter.TokenBucket, Max: 1 << 40, Window: time.Second, Burst: 1 << 40},
+		{Algorithm: limiter.TokenBucket, Max: 7, Window: time.Second, Burst: 9007199254740},
+		{Algorithm: limiter.LeakyBucket, Burst: limiter.Most}, // limits nothing
+	} {
+		require.NoError(t, limit.Validate(), limit)
+	}
 	for field, limit := range map[string]limiter.Limit{
-		`algorithm "fixed" is unknown; want fixed_window`: {Algorithm: "fixed", Max: 5},
-		"max is -1":       {Max: -1},
-		"window is -1s":   {Max: 5, Window: -time.Second},
-		"window is 999µs": {Max: 5, Window: 999 * time.Microsecond},
+		`algorithm "fixed" is unknown; want one of fixed_window sliding_log sliding_window_counter token_bucket leaky_bucket`: {Algorithm: "fixed", Max: 5},
+		"max is -1":                            {Max: -1},
+		"window is -1s":                        {Max: 5, Window: -time.Second},
+		"window is 999µs":                      {Max: 5, Window: 999 * time.Microsecond},
+		"burst is -1; want 0 (the default) to": {Max: 5, Algorithm: limiter.TokenBucket, Burst: -1},
+		"burst is 5; want 0: sliding_log has none, token_bucket and leaky_bucket have":                   {Max: 5, Algorithm: limiter.SlidingLog, Burst: 5},
+		"aligned is true; want false: only fixed_window":                                                 {Max: 5, Algorithm: limiter.SlidingLog, Aligned: true},
+		"count_denied is true; want false: only fixed_window and sliding_log":                            {Max: 5, Algorithm: limiter.TokenBucket, CountDenied: true},
+		"max is 1000001; want 1000000 or less: sliding_log keeps":                                        {Max: 1000001, Algorithm: limiter.SlidingLog},
+		"max is 9007199254741; want 9007199254740 or less with a window of 1s":                           {Max: 9007199254741, Algorithm: limiter.SlidingWindowCounter},
+		"burst is 9007199254741; want 9007199254740 or less at a rate of 7 in 1s: token_bucket":          {Max: 7, Burst: 9007199254741, Algorithm: limiter.TokenBucket},
+		"max is 9007199254741; want 9007199254740 or less at a rate of 9007199254741 in 1s: token":       {Max: 9007199254741, Algorithm: limiter.TokenBucket},
+		"max is 9007199254740991; want 9007199254740 or less at a rate of 9007199254740991 in 1s: leaky": {Max: limiter.Most, Window: time.Second, Algorithm: limiter.LeakyBucket},
 	} {
 		err := limit.Validate()
 		require.ErrorIs(t, err, limiter.ErrBadLimit)
@@ -105,6 +130,7 @@ func TestFromMeta(t *testing.T) {
 		{"5", "250", limiter.Limit{Algorithm: limiter.FixedWindow, Max: 5, Window: 250 * time.Millisecond}},
 		{"5", "9007199254740991", limiter.Limit{Algorithm: limiter.FixedWindow, Max: 5, Window: 9223372036854 * time.Millisecond}},
 	} {
-		assert.Equal(t, c.want, limiter.FromMeta(c.max, c.duration), "%s/%s", c.max, c.duration)
+		assert.Equal(t, c.want, limiter.FromMeta(c.max, c.duration, "", ""), "%s/%s", c.max, c.duration)
 	}
+	assert.Equal(t, limiter.Limit{Algorithm: limiter.TokenBucket, Max: 5, Window: time.Second, Burst: 8}, limiter.FromMeta("5", "", "token_bucket", "8"))
 }

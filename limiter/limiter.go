@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -113,8 +114,9 @@ func (l *Limiter) Peek(ctx context.Context, key string, limit Limit, n int64) (D
 	return l.decide(ctx, opPeek, key, limit, n)
 }
 
-// Refund gives back up to n units to the window that runs; it never moves the window's end and never gives more than was
-// taken. It fails as [Limiter.Take] does, but with [ErrUnavailable] whatever Options.OnError says.
+// Refund gives back up to n units, never more than were taken and still count: to the window that runs, whose end stays; the
+// newest of a log; those of the current window of a counter, then of the one before. It fails as [Limiter.Take] does, but with
+// [ErrUnavailable] whatever Options.OnError says.
 func (l *Limiter) Refund(ctx context.Context, key string, limit Limit, n int64) (Decision, error) {
 	return l.decide(ctx, opRefund, key, limit, n)
 }
@@ -159,29 +161,56 @@ func jitter(wait, most time.Duration) time.Duration {
 	return 0
 }
 
+// bucket is the bucket of a key as the scripts know it.
+func (l *Limiter) bucket(key string, limit Limit) (lua.Bucket, error) {
+	if key == "" || len(key) > MaxKey {
+		return lua.Bucket{}, fmt.Errorf("emq: %w: limiter key has %d bytes; want 1 to %d", lua.ErrBadName, len(key), MaxKey)
+	}
+	return lua.Bucket{Key: l.opts.Prefix + key, Rule: lua.Rule{
+		Algorithm: string(limit.algorithm()), Max: limit.Max, Window: limit.window(), Burst: limit.Burst,
+		Options: strings.Join(limit.options(), " "),
+	}}, nil
+}
+
 func (l *Limiter) decide(ctx context.Context, op, key string, limit Limit, n int64) (Decision, error) {
 	if err := check(limit, n); err != nil {
 		return Decision{}, err
 	}
-	if key == "" || len(key) > MaxKey {
-		return Decision{}, fmt.Errorf("emq: %w: limiter key has %d bytes; want 1 to %d", lua.ErrBadName, len(key), MaxKey)
+	bucket, err := l.bucket(key, limit)
+	if err != nil {
+		return Decision{}, err
 	}
 	if limit.Max == 0 && op != opReset {
 		return unlimited(op, n), nil
 	}
-	taken, err := l.ask(ctx, op, l.opts.Prefix+key, limit, n)
+	taken, err := ask(l, ctx, func(ctx context.Context, client valkey.Client) (lua.Taken, error) {
+		return lua.Take(ctx, client, op, bucket, n)
+	})
 	if err == nil {
-		return Decision{
-			Allowed: taken.Allowed, Granted: taken.Granted, Limit: limit.Max, Remaining: taken.Remaining,
-			RetryAfter: taken.Retry, ResetAfter: taken.Reset, At: taken.Now, Source: Store,
-		}, nil
+		return decision(limit, taken), nil
 	}
-	var corrupt *lua.CorruptError
-	if errors.As(err, &corrupt) {
+	source, err := l.failed(ctx, op, key, err)
+	if err != nil {
 		return Decision{}, err
 	}
+	return failed(source, op, limit, n), nil
+}
+
+func decision(limit Limit, t lua.Taken) Decision {
+	return Decision{
+		Allowed: t.Allowed, Granted: t.Granted, Limit: limit.Max, Remaining: t.Remaining,
+		RetryAfter: t.Retry, ResetAfter: t.Reset, Delay: t.Delay, At: t.Now, Source: Store,
+	}
+}
+
+// failed is where the decision comes from after a call to the store failed, or the error that the caller gets.
+func (l *Limiter) failed(ctx context.Context, op, key string, err error) (Source, error) {
+	var corrupt *lua.CorruptError
+	if errors.As(err, &corrupt) {
+		return "", err
+	}
 	if ended := ended(ctx); ended != nil {
-		return Decision{}, fmt.Errorf("emq: limiter %s of %q: %w", op, key, ended)
+		return "", fmt.Errorf("emq: limiter %s of %q: %w", op, key, ended)
 	}
 	err = fmt.Errorf("emq: limiter %s of %q: %w: %w", op, key, ErrUnavailable, err)
 	if l.opts.Observe != nil {
@@ -190,20 +219,20 @@ func (l *Limiter) decide(ctx context.Context, op, key string, limit Limit, n int
 	switch {
 	case op == opRefund || op == opReset:
 	case l.opts.OnError == FailOpen:
-		return failed(FailedOpen, op, limit, n), nil
+		return FailedOpen, nil
 	case l.opts.OnError == FailClosed:
-		return failed(FailedClosed, op, limit, n), nil
+		return FailedClosed, nil
 	}
-	return Decision{}, err
+	return "", err
 }
 
-// ask calls the script and waits no longer than the time-out for its answer. The client alone does not promise that: it may
+// ask calls a script and waits no longer than the time-out for its answer. The client alone does not promise that: it may
 // sit in another call's attempt to connect.
-func (l *Limiter) ask(ctx context.Context, op, key string, limit Limit, n int64) (lua.Taken, error) {
+func ask[T any](l *Limiter, ctx context.Context, script func(context.Context, valkey.Client) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeout)
 	defer cancel()
 	type answer struct {
-		taken lua.Taken
+		value T
 		err   error
 	}
 	answered := make(chan answer, 1)
@@ -211,15 +240,16 @@ func (l *Limiter) ask(ctx context.Context, op, key string, limit Limit, n int64)
 		var a answer
 		var client valkey.Client
 		if client, a.err = l.conn.get(ctx); a.err == nil {
-			a.taken, a.err = lua.Take(ctx, client, key, op, limit.Max, limit.window(), n)
+			a.value, a.err = script(ctx, client)
 		}
 		answered <- a
 	}()
 	select {
 	case a := <-answered:
-		return a.taken, a.err
+		return a.value, a.err
 	case <-ctx.Done():
-		return lua.Taken{}, fmt.Errorf("no answer within %v: %w", l.opts.Timeout, ctx.Err())
+		var none T
+		return none, fmt.Errorf("no answer within %v: %w", l.opts.Timeout, ctx.Err())
 	}
 }
 

@@ -13,6 +13,10 @@ import (
 	"github.com/echomq/emq/limiter"
 )
 
+var algorithms = []limiter.Algorithm{
+	limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingWindowCounter, limiter.TokenBucket, limiter.LeakyBucket,
+}
+
 func TestMain(m *testing.M) { os.Exit(emqtest.Run(m)) }
 
 // patient is for tests that are not about time-outs.

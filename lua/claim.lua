@@ -21,7 +21,14 @@ local lease     = tonumber(ARGV[3])
 local reclaims  = tonumber(ARGV[4])
 -- include num.lua
 -- include settings.lua
--- include window.lua
+-- include ratio.lua
+-- include fixed_window.lua
+-- include sliding_log.lua
+-- include sliding_window_counter.lua
+-- include level.lua
+-- include token_bucket.lua
+-- include leaky_bucket.lua
+-- include bucket.lua
 -- include record.lua
 -- include state.lua
 k = math.max(0, math.min(k, 1000))
@@ -32,15 +39,16 @@ local own, field, value = settings(meta)
 if not own then return {'misconfigured', meta, field, value} end
 local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
-local window, garbage = window_read(limiter, own.max, own.duration)
-if not window then return {'corrupt', limiter, garbage} end
+local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+local valid, garbage = bucket_read(budget, now)
+if not valid then return {'corrupt', limiter, garbage} end
 -- include wake.lua
 -- include audit.lua
 call('ZCARD', dead)
 call('HLEN', errors)
 
 local BYTES = 262144            -- no further job is added after this much payload
-local steps = 128 + k           -- shared by all phases
+local steps = 128               -- for what comes back and for what is lost; k more are granted
 local seq = kept.seq
 local edits = {}                -- {id, field, text}: changes of records, written at the end
 local lost = {}                 -- ids whose record the server lost
@@ -53,12 +61,13 @@ local lists = {wait1, wait2, wait3, wait4}
 -- ---- Read: a clock that stepped back cuts what lies further ahead than its own length ----
 local stepped = kept.seen > now + 1000
 local cut_leases, cut_sent = {}, {}
+local longest = own.duration * (own.algorithm == 'fixed_window' and 1 or 2) -- that a limit may send a job back
 if stepped then
   cut_leases = call('ZRANGE', active, '(' .. text(now + lease), '+inf', 'BYSCORE', 'LIMIT', '0', text(steps))
   steps = steps - #cut_leases
   for _, id in ipairs(call('ZRANGE', sent, '0', text(steps))) do
     local due = tonumber(call('ZSCORE', delayed, id) or '0')
-    if due > now + own.duration then table.insert(cut_sent, id) end
+    if due > now + longest then table.insert(cut_sent, id) end
   end
   steps = math.max(0, steps - #cut_sent)
 end
@@ -115,7 +124,7 @@ end
 
 -- ---- Judge: the lowest place first, budgets in memory ----
 local grants = {}               -- {id, record}
-local granted, bytes, free = 0, 0, window.free
+local granted, bytes, free = 0, 0, budget.free
 local refused, left_behind      -- the job that the budget refused; whether a grantable job stays
 local suspect                   -- granted a job that may be what its workers are lost by: nothing else goes with it
 local taken = {0, 0, 0, 0}      -- taken from the head of each list
@@ -197,7 +206,7 @@ if not own.paused then
       if free <= 0 then refused = false end
       break
     end
-    if place and free > 0 and (steps <= 0 or bytes >= BYTES) then
+    if place and free > 0 and bytes >= BYTES then
       more = true
       break
     end
@@ -211,8 +220,8 @@ if not own.paused then
       if job[3] == 'back' then table.insert(from_back, id) end
       if job[3] == 'sent' then table.insert(from_sent, id) end
     end
-    steps = steps - 1
     if not place then
+      steps = steps - 1
       table.insert(lost, id)
     elseif free <= 0 then
       refused = {id, record, place}
@@ -232,10 +241,11 @@ if not own.paused then
   end
 end
 
--- When the budget is back: after this claim's own spending, which may open the window.
+-- When the budget is back: after this claim's own spending, which may open its window.
+bucket_spend(budget, granted)
 local retry = 0
 if refused ~= nil then
-  retry = (window.open and window.left) or window.duration
+  retry = bucket_wait(budget, 1)
 end
 
 -- When it is worth claiming again, in ms from now; -1 when nothing is known to come.
@@ -248,7 +258,7 @@ if upcoming[2] then sooner(tonumber(upcoming[2]) - now) end
 local ending = call('ZRANGE', active, text(#ended), text(#ended), 'WITHSCORES')
 if ending[2] then sooner(tonumber(ending[2]) - now) end
 if granted > 0 or #cut_leases > 0 then sooner(lease) end
-if #cut_sent > 0 then sooner(own.duration) end
+if #cut_sent > 0 then sooner(longest) end
 if refused ~= nil then sooner(retry) end
 if more or left_behind then next_in = 0 end
 
@@ -257,7 +267,7 @@ if #due > 0 then call('ZREM', delayed, unpack(due)) end
 if #due_sent > 0 then call('ZREM', sent, unpack(due_sent)) end
 if #ended > 0 then call('ZREM', active, unpack(ended)) end
 for _, member in ipairs(cut_leases) do call('ZADD', active, text(now + lease), member) end
-for _, id in ipairs(cut_sent) do call('ZADD', delayed, 'XX', text(now + own.duration), id) end
+for _, id in ipairs(cut_sent) do call('ZADD', delayed, 'XX', text(now + longest), id) end
 local edit_of = {}
 for _, edit in ipairs(edits) do
   edit_of[edit[1]] = edit
@@ -296,10 +306,8 @@ if granted > 0 then
     leases[2 * i] = grants[i][1] .. '|' .. token
   end
   call('ZADD', active, unpack(leases))
-  window_spend(window, granted)
-else
-  window_repair(window)
 end
+bucket_write(budget)
 if refused then
   call('ZADD', delayed, text(now + retry), refused[1])
   call('ZADD', sent, text(refused[3]), refused[1])
@@ -337,7 +345,8 @@ if audit_size then
     'returned', table.concat(due, ' '), 'reclaimed', table.concat(reclaimed, ' '),
     'dead', table.concat(dying, ' '), 'missing', table.concat(lost, ' '),
     'max', text(own.max), 'duration', text(own.duration), 'lease', text(lease),
-    'count', text(window.count + (own.max > 0 and granted or 0)), 'opened', (own.max > 0 and not window.open and granted > 0) and '1' or '0',
+    'algorithm', own.algorithm, 'count', text(budget.count or 0), 'remaining', own.max > 0 and text(budget.free) or '-1',
+    'opened', (own.max > 0 and own.algorithm == 'fixed_window' and not budget.open and granted > 0) and '1' or '0',
     'more', more and '1' or '0', 'answer', word)
 end
 

@@ -13,7 +13,14 @@ local audit     = KEYS[10]
 local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, '+ms' from now, '@ms' at), header and payload
 -- include num.lua
 -- include settings.lua
--- include window.lua
+-- include ratio.lua
+-- include fixed_window.lua
+-- include sliding_log.lua
+-- include sliding_window_counter.lua
+-- include level.lua
+-- include token_bucket.lua
+-- include leaky_bucket.lua
+-- include bucket.lua
 -- include record.lua
 -- include state.lua
 
@@ -24,8 +31,8 @@ local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- A limit that is misconfigured closes the claim, not the enqueue.
-local window = own and window_read(limiter, own.max, own.duration)
-local refusing = window and window.free <= 0 or (own and own.paused)
+local budget = own and new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+local refusing = own and (own.paused or (bucket_read(budget, now) and budget.free <= 0))
 -- include wake.lua
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}
@@ -91,7 +98,7 @@ if #sets > 0 then
   local waiting = #dues / 2 < #sets / 2
   if waiting and not refusing then
     push_token()
-  elseif waiting and not own.paused and not alarmed(kept, now, now + window.left) then
+  elseif waiting and not own.paused and not alarmed(kept, now, now + bucket_wait(budget, 1)) then
     push_token()
   elseif earliest and not alarmed(kept, now, earliest) then
     push_token()

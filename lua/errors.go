@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +16,8 @@ var (
 	// ErrUnavailable is wrapped when the server answered that it cannot run the script now (it is loading, busy, read-only,
 	// cut off from its replicas or its cluster), and asking again for about a second did not help. Nothing ran.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrStoreFull is wrapped when the server is out of memory or disk for new jobs. Nothing ran. Claims and settles go on, so
-	// the fleet drains the queue.
+	// ErrStoreFull is wrapped when the server is out of memory for new jobs (claims and settles go on, so the fleet drains the
+	// queue) or out of disk for anything. Nothing ran.
 	ErrStoreFull = errors.New("server out of memory")
 )
 
@@ -28,12 +29,12 @@ type ConfigError struct {
 }
 
 func (e *ConfigError) Error() string {
-	want := "a whole number from 0 to 9007199254740991 without sign or leading zero"
+	want := "a whole number without sign or leading zero, from 0 to the most that its algorithm counts exactly (at most 9007199254740991)"
 	switch e.Field {
 	case "duration":
 		want = "a whole number of milliseconds, 1 or more"
 	case "algorithm":
-		want = "fixed_window"
+		want = "fixed_window, sliding_log, sliding_window_counter, token_bucket or leaky_bucket"
 	case "layout":
 		want = "1: another version of this library laid the queue out"
 	}
@@ -46,14 +47,18 @@ type CorruptError struct {
 	Key   string
 	Value string // what it holds; "" when it is of another type
 	Type  string // the type it has, when that is what is wrong
-	Want  string // the type it should have
+	Want  string // the type or the value it should have; "" for a whole number
 }
 
 func (e *CorruptError) Error() string {
 	if e.Type != "" {
 		return fmt.Sprintf("emq: key %s is a %s; want a %s", e.Key, e.Type, e.Want)
 	}
-	return fmt.Sprintf("emq: key %s holds %s; want a whole number up to 9007199254740991", e.Key, strconv.QuoteToASCII(cut(e.Value, 64)))
+	want := "a whole number up to 9007199254740991"
+	if e.Want != "" {
+		want = e.Want
+	}
+	return fmt.Sprintf("emq: key %s holds %s; want %s", e.Key, strconv.QuoteToASCII(cut(e.Value, 64)), want)
 }
 
 func cut(s string, n int) string {
@@ -125,14 +130,28 @@ func (e *located) Unwrap() error { return e.err }
 // wrongType finds the declared key that holds another type than it should.
 func wrongType(ctx context.Context, client valkey.Client, names, keys []string) error {
 	for i, name := range names {
-		want := "string"
-		if name != "bucket" {
-			want = keyTypes[name].kind
+		if name == "bucket" { // its type is its algorithm's, see explainBuckets
+			continue
 		}
-		got, err := client.Do(ctx, client.B().Type().Key(keys[i]).Build()).ToString()
-		if err == nil && got != "none" && got != want {
-			return &CorruptError{Key: keys[i], Type: got, Want: want}
+		want := keyTypes[name].kind
+		if name == "limiter" && slices.Contains(names, "meta") {
+			meta := keys[slices.Index(names, "meta")]
+			if algorithm, _ := client.Do(ctx, client.B().Hget().Key(meta).Field("algorithm").Build()).ToString(); algorithm == "sliding_log" {
+				want = "zset"
+			}
 		}
+		if wrong := typeOf(ctx, client, keys[i], want); wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// typeOf says that a key holds another type than it should; nil if it does not.
+func typeOf(ctx context.Context, client valkey.Client, key, want string) error {
+	got, err := client.Do(ctx, client.B().Type().Key(key).Build()).ToString()
+	if err == nil && got != "none" && got != want {
+		return &CorruptError{Key: key, Type: got, Want: want}
 	}
 	return nil
 }

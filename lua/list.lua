@@ -36,9 +36,11 @@ local function add_set(set, first, limit)
 end
 
 if state == 'wait' then
-  -- Jobs that came back stand at places among those of the lists: both are in order, so a page is their merge.
+  -- Jobs that came back stand at places among those of the lists: both are in order, so a page is their merge. At most all
+  -- that came back stand before a job of the lists, so that many less than from are skipped in the lists unread.
   local came = call('ZRANGE', back, '0', text(from + count - 1), 'WITHSCORES')
   local next_came, at = 1, 0
+  local unread = math.max(0, from - #came / 2)
   local function add_came(before)
     while next_came < #came and at < from + count and tonumber(came[next_came + 1]) < before do
       if at >= from then add(came[next_came], 0) end
@@ -47,8 +49,8 @@ if state == 'wait' then
   end
   for _, list in ipairs({wait1, wait2, wait3, wait4}) do
     if at >= from + count then break end
-    local skip = #came == 0 and math.min(call('LLEN', list), math.max(0, from - at)) or 0
-    at = at + skip
+    local skip = math.min(call('LLEN', list), unread)
+    unread, at = unread - skip, at + skip
     for _, id in ipairs(call('LRANGE', list, text(skip), text(skip + from + count - at - 1))) do
       if at >= from + count then break end
       if #came > 0 then

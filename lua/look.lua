@@ -12,12 +12,20 @@ local delayed   = KEYS[9]
 local active    = KEYS[10]
 -- include num.lua
 -- include settings.lua
--- include window.lua
+-- include ratio.lua
+-- include fixed_window.lua
+-- include sliding_log.lua
+-- include sliding_window_counter.lua
+-- include level.lua
+-- include token_bucket.lua
+-- include leaky_bucket.lua
+-- include bucket.lua
 local now = clock()
 local own, field, value = settings(meta)
 if not own then return {'misconfigured', meta, field, value} end
-local window, garbage = window_read(limiter, own.max, own.duration)
-if not window then return {'corrupt', limiter, garbage} end
+local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+local valid, garbage = bucket_read(budget, now)
+if not valid then return {'corrupt', limiter, garbage} end
 
 local soonest = -1
 local function at(ms)
@@ -30,10 +38,10 @@ for _, set in ipairs({delayed, active}) do
 end
 if not own.paused then
   local waiting = call('LLEN', wait1) + call('LLEN', wait2) + call('LLEN', wait3) + call('LLEN', wait4) + call('ZCARD', back)
-  if window.free > 0 and waiting + call('ZCARD', sent) > 0 then
+  if budget.free > 0 and waiting + call('ZCARD', sent) > 0 then
     at(0)
   elseif waiting > 0 then
-    at(window.left)
+    at(bucket_wait(budget, 1))
   end
 end
 return {'look', soonest}

@@ -2,16 +2,18 @@ package lua
 
 import (
 	"context"
-	"time"
 
 	"github.com/valkey-io/valkey-go"
 )
 
 type (
 	limitArgs struct {
-		Max      int64  `lua:"max"`
-		Duration string `lua:"duration"`
-		Reason   string `lua:"reason"`
+		Op        string `lua:"op"`
+		Max       int64  `lua:"max"`
+		Duration  string `lua:"duration"`
+		Algorithm string `lua:"algorithm"`
+		Burst     string `lua:"burst"`
+		Reason    string `lua:"reason"`
 	}
 	pauseArgs struct {
 		Paused string `lua:"paused"`
@@ -24,7 +26,7 @@ type (
 )
 
 var (
-	limitScript   = bind[limitArgs]("limit", "set", "misconfigured")
+	limitScript   = bind[limitArgs]("limit", "set", "refused", "misconfigured")
 	pauseScript   = bind[pauseArgs]("pause", "set", "misconfigured")
 	runScript     = bind[noArgs]("run", "run", "misconfigured", "corrupt")
 	redriveScript = bind[noArgs]("redrive", "redriven", "misconfigured", "corrupt")
@@ -32,14 +34,30 @@ var (
 	drainScript   = bind[drainArgs]("drain", "drained", "misconfigured")
 )
 
-// SetLimit sets the queue's own limit; max 0 lifts it, an empty duration keeps the window. It returns the texts that stood
-// in meta before, "" for none.
-func SetLimit(ctx context.Context, c valkey.Client, keys Keys, max int64, duration, reason string) (oldMax, oldDuration string, err error) {
-	r, err := limitScript.run(ctx, c, keys, limitArgs{max, duration, reason})
+// LimitChange is a change of the queue's own limit: Op is set, lift or reset. Of set, empty texts keep what is set.
+type LimitChange struct {
+	Op        string
+	Max       int64
+	Duration  string // ms
+	Algorithm string
+	Burst     string
+	Reason    string
+}
+
+// LimitTexts is a limit as it stands in meta, "" for a field that is not there.
+type LimitTexts struct{ Max, Duration, Algorithm, Burst string }
+
+// SetLimit changes the queue's own limit and returns what stood there before. It fails with a [*ConfigError] when the limit
+// that would come of it is one that no script obeys; nothing was changed then.
+func SetLimit(ctx context.Context, c valkey.Client, keys Keys, change LimitChange) (before LimitTexts, err error) {
+	r, err := limitScript.run(ctx, c, keys, limitArgs(change))
 	if err != nil {
-		return "", "", err
+		return LimitTexts{}, err
 	}
-	return r.text(1), r.text(2), nil
+	if r.word == "refused" {
+		return LimitTexts{}, &ConfigError{Key: keys.Meta(), Field: r.text(0), Value: r.text(1)}
+	}
+	return LimitTexts{r.text(1), r.text(2), r.text(3), r.text(4)}, nil
 }
 
 // Pause stops the claim from granting, or lets it go on; was says whether it was paused before.
@@ -78,36 +96,4 @@ func Drain(ctx context.Context, c valkey.Client, keys Keys, delayed bool, count 
 	}
 	r, err := drainScript.run(ctx, c, keys, drainArgs{also, count})
 	return r.number(0), r.number(1) == 1, err
-}
-
-type takeArgs struct {
-	Op       string `lua:"op"`
-	Max      int64  `lua:"max"`
-	Duration int64  `lua:"duration"`
-	N        int64  `lua:"n"`
-}
-
-var takeScript = bind[takeArgs]("take", "decision", "corrupt")
-
-// Taken is what a bucket said.
-type Taken struct {
-	Now       time.Time
-	Allowed   bool
-	Granted   int64
-	Remaining int64         // -1: unlimited
-	Retry     time.Duration // -1: never
-	Reset     time.Duration
-}
-
-// Take spends, looks at or gives back n units of the bucket at key: op is take, upto, peek, refund or reset.
-func Take(ctx context.Context, c valkey.Client, key, op string, max int64, window time.Duration, n int64) (Taken, error) {
-	r, err := takeScript.call(ctx, c, []string{key}, takeArgs{op, max, window.Milliseconds(), n}, nil)
-	if err != nil {
-		return Taken{}, err
-	}
-	t := Taken{time.UnixMilli(r.number(0)), r.number(1) == 1, r.number(2), r.number(3), r.ms(4), r.ms(5)}
-	if t.Retry < 0 {
-		t.Retry = -1
-	}
-	return t, nil
 }

@@ -43,21 +43,25 @@ func Look(ctx context.Context, c valkey.Client, keys Keys) (time.Duration, error
 
 // Budget is the queue's own limit as it stands.
 type Budget struct {
-	Now    time.Time     // the server's clock
-	Max    int64         // 0: no limit
-	Window time.Duration // its length
-	Used   int64         // units spent in the running window; may exceed a lowered max
-	Left   time.Duration // until the running window ends; 0 when none runs
-	Paused bool
+	Now       time.Time // the server's clock
+	Algorithm string
+	Max       int64         // 0: no limit
+	Window    time.Duration // its length
+	Burst     int64         // 0: the algorithm's default
+	Used      int64         // units spent that count now; may exceed a lowered max
+	Free      int64         // units that would be granted now; -1: no limit
+	Retry     time.Duration // until one more unit is granted
+	Reset     time.Duration // until all are free again if nobody asks
+	Paused    bool
 }
 
-// ReadBudget reads the queue's own limit; a cap above 0 stands in for the configured one. It changes nothing.
+// ReadBudget reads the queue's own limit; a cap above 0 stands in for the configured max. It changes nothing.
 func ReadBudget(ctx context.Context, c valkey.Client, keys Keys, limit string) (Budget, error) {
 	r, err := budgetScript.run(ctx, c, keys, budgetArgs{limit})
 	if err != nil {
 		return Budget{}, err
 	}
-	return Budget{time.UnixMilli(r.number(0)), r.number(1), r.ms(2), r.number(3), r.ms(4), r.number(5) == 1}, nil
+	return Budget{time.UnixMilli(r.number(0)), r.text(1), r.number(2), r.ms(3), r.number(4), r.number(5), r.number(6), r.ms(7), r.ms(8), r.number(9) == 1}, nil
 }
 
 // Counts is how many jobs are in each state.

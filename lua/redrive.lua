@@ -45,7 +45,9 @@ for i = rest, #ARGV do
   end
   table.insert(reply, at)
 end
-for _, job in ipairs(jobs) do
+local touched = {}
+for n, job in ipairs(jobs) do
+  touched[n] = job.id
   seq = seq + 1
   local key = job_key(job.id)
   call('ZREM', dead, job.id)
@@ -58,6 +60,6 @@ end
 if #jobs > 0 then
   call('HSET', state, 'seq', text(seq))
   push_token()
-  record_audit('redrive', 'ids', table.concat(ARGV, ' '))
+  record_audit('redrive', 'ids', table.concat(touched, ' '))
 end
 return reply

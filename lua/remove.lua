@@ -33,7 +33,9 @@ for i = rest, #ARGV do
   end
   table.insert(reply, at)
 end
-for _, job in ipairs(jobs) do
+local touched = {}
+for n, job in ipairs(jobs) do
+  touched[n] = job.id
   if job.at == 'wait' and call('ZREM', back, job.id) == 0 then
     call('LREM', prefix .. 'wait:' .. math.floor(job.place / 1125899906842624), '1', job.id)
   end
@@ -41,5 +43,5 @@ for _, job in ipairs(jobs) do
   call('HDEL', errors, job.id)
   call('UNLINK', job_key(job.id), prefix .. 'result:' .. job.id)
 end
-if #jobs > 0 then record_audit('remove', 'ids', table.concat(ARGV, ' ')) end
+if #jobs > 0 then record_audit('remove', 'ids', table.concat(touched, ' ')) end
 return reply

@@ -43,7 +43,9 @@ for i = rest, #ARGV do
   end
   table.insert(reply, at)
 end
-for _, job in ipairs(jobs) do
+local touched = {}
+for n, job in ipairs(jobs) do
+  touched[n] = job.id
   call('ZREM', delayed, job.id)
   if job.sent then
     call('ZREM', sent, job.id)
@@ -57,6 +59,6 @@ end
 if #jobs > 0 then
   call('HSET', state, 'seq', text(seq))
   push_token()
-  record_audit('run', 'ids', table.concat(ARGV, ' '))
+  record_audit('run', 'ids', table.concat(touched, ' '))
 end
 return reply

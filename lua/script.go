@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -232,8 +233,10 @@ func (r reply) number(i int) int64 {
 	return n
 }
 
-// ms is the value at i, which counts milliseconds, as a duration.
-func (r reply) ms(i int) time.Duration { return time.Duration(r.number(i)) * time.Millisecond }
+// ms is the value at i, which counts milliseconds, as a duration; at most 292 years.
+func (r reply) ms(i int) time.Duration {
+	return time.Duration(min(r.number(i), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}
 
 // texts are the values from i on.
 func (r reply) texts(i int) []string {

@@ -84,9 +84,11 @@ for _, job in ipairs(jobs) do
     end
   elseif job.outcome == 'retry' then
     set_counter(job.key, ATTEMPTS, counter(job.head, ATTEMPTS) + 1)
+    set_counter(job.key, RECLAIMS, 0)
     call('HSET', errors, job.id, 'retry\n' .. job.text)
   elseif job.outcome == 'defer' then
     set_counter(job.key, DEFERRALS, counter(job.head, DEFERRALS) + 1)
+    set_counter(job.key, RECLAIMS, 0)
   elseif job.outcome == 'back' then
     call('ZADD', back, text(job.place), job.id)
     handed_back = true

@@ -2,40 +2,45 @@
 -- take spends n units of one bucket, looks whether it could, or gives units back. A denial writes nothing but repairs.
 local bucket    = KEYS[1]
 local op        = ARGV[1]   -- take, upto, peek, refund, reset
-local max       = tonumber(ARGV[2])
-local duration  = tonumber(ARGV[3])
-local n         = tonumber(ARGV[4])
+local n         = tonumber(ARGV[2])
+local algorithm = ARGV[3]
+local max       = tonumber(ARGV[4])
+local window    = tonumber(ARGV[5])
+local burst     = tonumber(ARGV[6])
+local options   = ARGV[7]
 -- include num.lua
--- include window.lua
+-- include ratio.lua
+-- include fixed_window.lua
+-- include sliding_log.lua
+-- include sliding_window_counter.lua
+-- include level.lua
+-- include token_bucket.lua
+-- include leaky_bucket.lua
+-- include bucket.lua
 local now = clock()
 if op == 'reset' then
   call('EXISTS', bucket)
   call('UNLINK', bucket)
-  return {'decision', now, 1, 0, max == 0 and -1 or max, 0, 0}
+  return {'decision', now, 1, 0, max == 0 and -1 or max, 0, 0, 0}
 end
-if max == 0 then return {'decision', now, 1, (op == 'take' or op == 'upto') and n or 0, -1, 0, 0} end
-local w, garbage = window_read(bucket, max, duration)
-if not w then return {'corrupt', bucket, garbage} end
+local b = new_bucket(bucket, algorithm, max, window, burst, options)
+local valid, garbage = bucket_read(b, now)
+if not valid then return {'corrupt', bucket, garbage} end
 
-local allowed, granted, retry = 1, 0, 0
+local retry, granted, delay = 0, 0, 0
 if op == 'refund' then
-  local back = w.stopped and 0 or math.min(n, w.count)
-  if back > 0 then
-    call('DECRBY', bucket, text(back))
-    window_repair(w)
-  end
-  w.count = w.count - back
+  bucket_refund(b, n)
+elseif op == 'peek' then
+  retry = bucket_wait(b, n)
+  if retry == 0 and n > 0 then delay = bucket_delay(b) end
 elseif n > 0 then
-  local want = op == 'upto' and math.min(n, w.free) or n
-  if op ~= 'upto' and n > max then
-    allowed, retry = 0, -1
-  elseif want == 0 or want > w.free then
-    allowed, retry = 0, w.left
-    if op ~= 'peek' then window_repair(w) end
-  elseif op ~= 'peek' then
-    granted = want
-    w.left = window_spend(w, granted)
-    w.count = w.count + granted
+  local want = op == 'upto' and math.max(1, math.min(n, b.free)) or n
+  retry = bucket_ask(b, want)
+  if retry == 0 then
+    granted, delay = want, bucket_delay(b)
+    bucket_spend(b, granted)
   end
 end
-return {'decision', now, allowed, granted, math.max(0, max - w.count), retry, w.count > 0 and w.left or 0}
+local reset = bucket_reset_in(b)
+if n > 0 and op ~= 'peek' and retry >= 0 then bucket_write(b) end
+return {'decision', now, retry == 0 and 1 or 0, granted, max == 0 and -1 or b.free, retry, reset, delay}

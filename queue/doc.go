@@ -47,8 +47,8 @@
 // Enqueue is one round trip and one script; EnqueueMany is one for each 1,000 jobs or 4 MiB. A waiting job takes about 200 bytes
 // of the server's memory and its payload. Claims read payloads inside a script that the whole server waits for, so keep large
 // bodies elsewhere and enqueue where they are. [Queue.Counts] costs the same for any number of jobs; a page of [Queue.List] costs
-// by its length, and for waiting jobs by its offset too. When the server's memory is full, calls that enqueue, bring back, pause
-// or set a limit are refused ([ErrStoreFull]); claims, settles and deletions go on, so that the fleet drains the queue.
+// by its length, and for waiting jobs by its offset too. When the server's memory is full, only enqueueing is refused
+// ([ErrStoreFull]), so that the fleet drains the queue; when its disk is full, everything that writes is.
 //
 // # Errors
 //

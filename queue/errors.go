@@ -23,7 +23,7 @@ var (
 	ErrWrongState = errors.New("job in another state")
 	// ErrUnavailable: the server answered that it cannot serve now. Nothing ran; the call may be repeated.
 	ErrUnavailable = lua.ErrUnavailable
-	// ErrStoreFull: the server has no memory or disk for new jobs. Nothing ran; claims and settles go on.
+	// ErrStoreFull: the server has no memory for new jobs (claims and settles go on), or no disk for anything. Nothing ran.
 	ErrStoreFull = lua.ErrStoreFull
 	// ErrServerTooOld: the server is older than Valkey 7.2 or Redis 7.0.
 	ErrServerTooOld = lua.ErrServerTooOld
@@ -34,5 +34,6 @@ var (
 // ConfigError says that the queue's settings are such that no claim obeys them; claims refuse until they are mended.
 type ConfigError = lua.ConfigError
 
-// CorruptError says that a key of the queue holds what it should not. Nothing was changed; deleting the key heals it.
+// CorruptError says that a key of the queue holds what it should not. Nothing was changed.
+// Resetting the limit heals a limiter; no other key may be deleted by hand.
 type CorruptError = lua.CorruptError

@@ -81,11 +81,11 @@ func (q *Queue) Get(ctx context.Context, id string) (Status, error) {
 // Bounds of a page of jobs.
 const (
 	maxPage   = 1000
-	maxOffset = 100_000
+	maxOffset = 10_000
 )
 
 // List reads one page of the jobs in a state: waiting ones in the order of their claims, others by the time that goes with
-// their state. count is at most 1,000, offset at most 100,000. Payloads of more than about 16 KB are cut short; [Queue.Get]
+// their state. count is at most 1,000, offset at most 10,000. Payloads of more than about 16 KB are cut short; [Queue.Get]
 // has them whole.
 func (q *Queue) List(ctx context.Context, state State, offset, count int) ([]Status, error) {
 	switch {

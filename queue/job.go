@@ -13,6 +13,7 @@ const (
 	DefaultMaxAttempts = 25
 	DefaultMaxPayload  = 1 << 20                   // bytes
 	MaxDelay           = 10 * 365 * 24 * time.Hour // ten years
+	MinStartBy         = 100 * time.Millisecond    // less than a claim may take would never start
 	MaxKeys            = 16                        // keys, and costs, of one job
 	MaxKeyValue        = 256                       // bytes of a key's value
 	MaxCost            = 1<<53 - 1
@@ -56,7 +57,7 @@ type Job struct {
 	// Timeout ends the handler's context. 0: no time-out.
 	Timeout time.Duration
 	// StartBy is how long after its claim the handler may still be started; a worker that was stopped in between hands the
-	// job back unrun. 0: no bound.
+	// job back unrun. 0: no bound; at least [MinStartBy].
 	StartBy time.Duration
 	// Retain is how long the completed job and its result are kept. 0: it is removed when it completes.
 	Retain time.Duration
@@ -96,10 +97,10 @@ func (j *Job) check(maxPayload int) error {
 		return bad("at %v; at most ten years ahead are allowed", j.At)
 	case j.MaxAttempts < 0 || j.MaxAttempts > maxAttempts:
 		return bad("max attempts %d; want 1 to %d, or 0 for %d", j.MaxAttempts, maxAttempts, DefaultMaxAttempts)
-	case j.Timeout < 0:
-		return bad("time-out %v; want 0 (none) or more", j.Timeout)
-	case j.StartBy < 0:
-		return bad("start-by %v; want 0 (no bound) or more", j.StartBy)
+	case j.Timeout < 0 || j.Timeout > MaxDelay:
+		return bad("time-out %v; want 0 (none) to ten years", j.Timeout)
+	case j.StartBy != 0 && (j.StartBy < MinStartBy || j.StartBy > MaxDelay):
+		return bad("start-by %v; want 0 (no bound), or %v to ten years", j.StartBy, MinStartBy)
 	case j.Retain < 0 || j.Retain > MaxDelay:
 		return bad("retain %v; want 0 (not kept) to ten years", j.Retain)
 	case len(j.Keys) > MaxKeys:

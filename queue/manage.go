@@ -2,9 +2,11 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -12,39 +14,69 @@ import (
 	"github.com/echomq/emq/lua"
 )
 
-// SetLimit sets or changes the queue's own limit, which every worker of the fleet shares; the reason is kept beside it. A
-// Window of 0 keeps the window that is set (one second if none is). What was used stays used and what is allowed changes with
-// the next claim; workers that slept because of the old limit are woken. It returns the limit before, or an error wrapping
-// [limiter.ErrBadLimit]; to lift the limit use [Queue.LiftLimit].
+// SetLimit sets or changes the queue's own limit, which every worker of the fleet shares; the reason is kept beside it. What is
+// left out (Window, Algorithm, Burst) keeps the value that is set, else its default; a Burst that was never given follows Max. A
+// LeakyBucket hands out one job each window/max. What was used stays used and what is allowed changes with the next claim; another
+// algorithm starts whole. Workers that slept because of the old limit are woken. It returns the limit before, or an error
+// wrapping [limiter.ErrBadLimit]; to lift the limit use [Queue.LiftLimit].
 func (q *Queue) SetLimit(ctx context.Context, limit limiter.Limit, reason string) (before limiter.Limit, err error) {
-	if err := limit.Validate(); err != nil {
+	bad := func(text string) (limiter.Limit, error) {
+		return limiter.Limit{}, fmt.Errorf("emq: %w: %s", limiter.ErrBadLimit, text)
+	}
+	switch {
+	case limit.Max == 0:
+		return bad("max is 0; lift the limit to let everything through, pause the queue to let nothing through")
+	case limit.Aligned || limit.CountDenied:
+		return bad("aligned and count_denied are options of package limiter alone; want false")
+	case limit.Algorithm == limiter.LeakyBucket && limit.Burst > 1:
+		return bad("a leaky_bucket hands out one job at a time; want a burst of 1 or none")
+	}
+	// The script knows what is left out and judges the whole.
+	alone := limit
+	if alone.Algorithm == "" && alone.Burst > 0 {
+		alone.Algorithm = limiter.TokenBucket
+	}
+	if alone.Window == 0 {
+		alone.Window = time.Millisecond
+	}
+	if err := alone.Validate(); err != nil {
 		return limiter.Limit{}, err
 	}
-	if limit.Max == 0 {
-		return limiter.Limit{}, fmt.Errorf("emq: %w: max is 0; lift the limit to let everything through, pause the queue to let nothing through", limiter.ErrBadLimit)
-	}
-	duration := ""
+	change := lua.LimitChange{Op: "set", Max: limit.Max, Algorithm: string(limit.Algorithm), Reason: reason}
 	if limit.Window > 0 {
-		duration = strconv.FormatInt(limit.Window.Milliseconds(), 10)
+		change.Duration = strconv.FormatInt(limit.Window.Milliseconds(), 10)
 	}
-	return q.limit(ctx, limit.Max, duration, reason)
+	if limit.Burst > 0 {
+		change.Burst = strconv.FormatInt(limit.Burst, 10)
+	}
+	return q.limit(ctx, change)
 }
 
-// LiftLimit takes the queue's own limit away and returns it. A running window goes on counting down, so that a limit set
-// again within it finds what was used.
+// LiftLimit takes the queue's own limit away and returns it. What was used goes on counting, so that a limit of the same
+// algorithm set again soon finds it.
 func (q *Queue) LiftLimit(ctx context.Context, reason string) (before limiter.Limit, err error) {
-	return q.limit(ctx, 0, "", reason)
+	return q.limit(ctx, lua.LimitChange{Op: "lift", Reason: reason})
 }
 
-func (q *Queue) limit(ctx context.Context, max int64, duration, reason string) (limiter.Limit, error) {
+// ResetLimit makes the budget of the queue's own limit whole at once. It heals a counter that holds what it should not.
+func (q *Queue) ResetLimit(ctx context.Context, reason string) error {
+	_, err := q.limit(ctx, lua.LimitChange{Op: "reset", Reason: reason})
+	return err
+}
+
+func (q *Queue) limit(ctx context.Context, change lua.LimitChange) (limiter.Limit, error) {
 	if err := q.check(ctx); err != nil {
 		return limiter.Limit{}, err
 	}
-	oldMax, oldDuration, err := lua.SetLimit(ctx, q.client, q.keys, max, duration, cutText(reason, maxReason))
+	change.Reason = cutText(change.Reason, maxReason)
+	before, err := lua.SetLimit(ctx, q.client, q.keys, change)
 	if err != nil {
+		if refused := new(ConfigError); errors.As(err, &refused) && refused.Field != "layout" {
+			return limiter.Limit{}, fmt.Errorf("emq: %w: %w", limiter.ErrBadLimit, err)
+		}
 		return limiter.Limit{}, err
 	}
-	return limiter.FromMeta(oldMax, oldDuration), nil
+	return limiter.FromMeta(before.Max, before.Duration, before.Algorithm, before.Burst), nil
 }
 
 // Limit is the queue's own limit as it is set; the zero Limit when there is none. It fails with a [*ConfigError] when the
@@ -54,7 +86,7 @@ func (q *Queue) Limit(ctx context.Context) (limiter.Limit, error) {
 	if err != nil || b.Max == 0 {
 		return limiter.Limit{}, err
 	}
-	return limiter.Limit{Algorithm: limiter.FixedWindow, Max: b.Max, Window: b.Window}, nil
+	return limiter.Limit{Algorithm: limiter.Algorithm(b.Algorithm), Max: b.Max, Window: b.Window, Burst: b.Burst}, nil
 }
 
 // Pause stops claims from handing out jobs, until [Queue.Resume]. Running jobs go on; delayed jobs still fall due. The reason

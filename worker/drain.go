@@ -7,9 +7,10 @@ import (
 	"github.com/echomq/emq/claim"
 )
 
-// Once their contexts have ended, handlers may take afterCancel to return, and settling goes on for lastSettle: on a server
+// A claim under way at the stop may take lastClaim. Once their contexts have ended, handlers may take afterCancel to return, and settling goes on for lastSettle: on a server
 // that is away it would not end before the leases do.
 const (
+	lastClaim   = time.Second
 	afterCancel = 2 * time.Second
 	lastSettle  = 5 * time.Second
 )

@@ -25,7 +25,7 @@ func (w *Worker) extendLoop(ctx context.Context) {
 		}
 		if err := w.extend(ctx); err != nil && ctx.Err() == nil {
 			w.report("extending leases failed", err)
-			again.Reset(lease / 10)
+			again.Reset(lease / 20)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func (w *Worker) extend(ctx context.Context) error {
 	var jobs []*Job
 	byJob := map[*Job]*run{}
 	for _, r := range w.runs() {
-		if w.tooLong(r) {
+		if r.lost.Load() || w.tooLong(r) {
 			continue
 		}
 		jobs = append(jobs, r.job)
@@ -44,7 +44,15 @@ func (w *Worker) extend(ctx context.Context) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	calling, cancel := context.WithTimeout(ctx, lease/3)
+	// A server that does not answer must not hide that a lease ends: the call ends when the first of them is about to.
+	margin := lease / 10
+	until := time.Now().Add(lease / 3)
+	for _, job := range jobs {
+		if end := job.LeaseEnd().Add(-margin); end.Before(until) {
+			until = end
+		}
+	}
+	calling, cancel := context.WithDeadline(ctx, until)
 	lost, err := w.claimer.Extend(calling, jobs)
 	cancel()
 	for _, job := range lost {
@@ -53,9 +61,8 @@ func (w *Worker) extend(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	margin := lease / 10
 	for _, job := range jobs {
-		if time.Until(job.LeaseEnd()) < margin {
+		if time.Until(job.LeaseEnd()) <= margin {
 			w.lose(byJob[job])
 		}
 	}
@@ -63,12 +70,15 @@ func (w *Worker) extend(ctx context.Context) error {
 }
 
 func (w *Worker) lose(r *run) {
-	if r.over.Load() {
+	if r.over.Load() || r.lost.Swap(true) {
 		return
 	}
 	w.log.Warn("lease lost", "job", r.job.ID)
 	w.meter.LeaseLost(1)
 	r.cancel(claim.ErrLeaseLost)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle.Broadcast()
 }
 
 // tooLong: the handler ignores that its time-out is over, for so long that its job is given to another worker.

@@ -17,13 +17,13 @@ const (
 )
 
 // fetchLoop claims as many jobs as there are free slots, again and again, and sleeps when there are none, until ctx ends.
-func (w *Worker) fetchLoop(ctx, working context.Context) {
+func (w *Worker) fetchLoop(ctx, claiming, working context.Context) {
 	ears := newListener(w)
 	defer func() {
 		ears.stop()
 		select {
 		case <-ears.woken: // a wake-up that this worker no longer follows goes to another
-			if _, err := w.claimer.Claim(working, 0); err != nil {
+			if _, err := w.claimer.Claim(claiming, 0); err != nil {
 				w.report("passing a wake-up on failed", err)
 			}
 		default:
@@ -37,7 +37,7 @@ func (w *Worker) fetchLoop(ctx, working context.Context) {
 			w.giveSlots(free)
 			return
 		}
-		batch, err := w.claimer.Claim(context.WithoutCancel(ctx), free)
+		batch, err := w.claimer.Claim(claiming, free)
 		if err != nil {
 			w.giveSlots(free)
 			w.report("claim failed", err)
@@ -58,6 +58,9 @@ func (w *Worker) fetchLoop(ctx, working context.Context) {
 		}
 		next = batch.Next
 		if len(batch.Jobs) == free || batch.More {
+			if next == 0 && !batch.More {
+				next = -1 // the claim has woken another worker for what it left
+			}
 			continue
 		}
 		if err := w.sleep(ctx, ears, next); err != nil {
@@ -109,7 +112,10 @@ func (w *Worker) passOn(ctx context.Context, alarm *time.Timer) {
 		}
 		return
 	}
-	if batch.Next > 0 {
+	switch {
+	case batch.More:
+		alarm.Reset(time.Millisecond)
+	case batch.Next > 0:
 		alarm.Reset(batch.Next)
 	}
 }

@@ -41,7 +41,8 @@ func decide(job *Job, err, cause error, backoff Backoff) (claim.Outcome, meter.O
 		return claim.Defer(job, d.wait), meter.Deferred
 	case errors.As(err, &dead):
 		return claim.DeadLetter(job, queue.ReasonDeadLettered, err), meter.Dead
-	case errors.Is(cause, ErrStopping):
+	case errors.Is(cause, ErrStopping), errors.Is(cause, claim.ErrLeaseLost):
+		// Nothing that the handler did: if the lease still lives after all, the attempt is not spent.
 		return claim.HandBack(job), meter.HandedBack
 	case job.Attempt >= job.MaxAttempts:
 		return claim.DeadLetter(job, queue.ReasonAttempts, err), meter.Dead

@@ -18,6 +18,7 @@ type run struct {
 	cancel  context.CancelCauseFunc
 	started time.Time
 	over    atomic.Bool // its outcome was decided: it returned, or was handed back without it
+	lost    atomic.Bool // its lease is lost: its context was cancelled, its outcome will be refused
 	stuck   bool        // past its hard cap; owned by the extender
 }
 
@@ -89,8 +90,11 @@ func (w *Worker) enter(r *run) bool {
 	return true
 }
 
-// waitFor returns when the job's handler has ended and its outcome is settled, or when ctx ends.
+// waitFor returns when the job's handler has ended and its outcome is settled, when its lease is lost, when it has taken longer
+// than a lease (what kills workers does so sooner), or when ctx ends.
 func (w *Worker) waitFor(ctx context.Context, job *Job) {
+	ctx, cancel := context.WithTimeout(ctx, w.claimer.Lease())
+	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -98,24 +102,25 @@ func (w *Worker) waitFor(ctx context.Context, job *Job) {
 	})()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ctx.Err() == nil && w.running[job] != nil {
+	for ctx.Err() == nil && w.running[job] != nil && !w.running[job].lost.Load() {
 		w.idle.Wait()
 	}
 }
 
-// leave forgets the run of a job that is settled.
-func (w *Worker) leave(job *Job) {
+// leave forgets the run of a job that is settled; it says whether its lease was known to be lost.
+func (w *Worker) leave(job *Job) (lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.running[job]
 	if r == nil {
-		return
+		return false
 	}
 	delete(w.running, job)
 	if w.ids[job.ID] == r { // else the job was claimed again meanwhile
 		delete(w.ids, job.ID)
 	}
 	w.idle.Broadcast()
+	return r.lost.Load()
 }
 
 // runs are the jobs claimed and not yet settled.

@@ -22,13 +22,13 @@ func TestStartByHandsBackUnrun(t *testing.T) {
 	require.NoError(t, err)
 	w, err := New(client, name, func(context.Context, *Job) error { t.Error("the handler ran"); return nil }, Options{Concurrency: 1})
 	require.NoError(t, err)
-	id, err := q.Enqueue(ctx, queue.Job{StartBy: time.Millisecond})
+	id, err := q.Enqueue(ctx, queue.Job{StartBy: queue.MinStartBy})
 	require.NoError(t, err)
 	<-w.slots
 	b, err := w.claimer.Claim(ctx, 1)
 	require.NoError(t, err)
 	require.Len(t, b.Jobs, 1)
-	require.Eventually(t, func() bool { return b.Jobs[0].SinceClaim() > time.Millisecond }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Jobs[0].SinceClaim() > queue.MinStartBy }, time.Second, time.Millisecond)
 	w.start(ctx, b.Jobs[0])
 	w.settle(ctx, []claim.Outcome{<-w.outcomes})
 	s, err := q.Get(ctx, id)
@@ -90,6 +90,7 @@ func TestDecide(t *testing.T) {
 		"an error retries":                {failed, nil, 2, "retry", 2 * time.Second},
 		"the last attempt is dead":        {failed, nil, 3, "dead", 0},
 		"a time-out is an error":          {context.DeadlineExceeded, context.DeadlineExceeded, 1, "retry", time.Second},
+		"a lost lease hands back":         {failed, claim.ErrLeaseLost, 3, "back", 0},
 		"stopping hands back":             {failed, ErrStopping, 3, "back", 0},
 		"defer":                           {Defer(time.Minute), nil, 3, "defer", time.Minute},
 		"a wrapped defer":                 {errors.Join(failed, Defer(time.Minute)), nil, 3, "defer", time.Minute},

@@ -148,7 +148,18 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.settleLoop(settling)
 	}()
 
-	w.fetchLoop(fetching, working)
+	// A claim under way at the stop is given a moment: its jobs are run or handed back. After that they come back by lease.
+	claiming, stopClaiming := context.WithCancel(base)
+	defer stopClaiming()
+	defer context.AfterFunc(fetching, func() {
+		select {
+		case <-w.abort:
+		case <-time.After(lastClaim):
+		case <-claiming.Done():
+		}
+		stopClaiming()
+	})()
+	w.fetchLoop(fetching, claiming, working)
 
 	left := w.drain(stopHandlers, stopSettling)
 	close(w.outcomes)

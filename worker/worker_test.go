@@ -111,8 +111,7 @@ func TestOutcomesThatAHandlerReturns(t *testing.T) {
 	_, _ = start(t, q.Name(), func(_ context.Context, job *worker.Job) error {
 		switch job.Name {
 		case "result":
-			job.SetResult([]byte("42"))
-			return nil
+			return job.SetResult([]byte("42"))
 		case "fails":
 			return fmt.Errorf("attempt %d failed", job.Attempt)
 		case "second":

@@ -80,7 +80,7 @@ func TestJobGet(t *testing.T) {
 
 	assert.Equal(t, id+": waits\n", ok(t, "job", "run", name, id))
 	claimer, job = claimOne(t, name)
-	job.SetResult([]byte("fine"))
+	require.NoError(t, job.SetResult([]byte("fine")))
 	settle(t, claimer, claim.Complete(job))
 	j = get(name, id)
 	assert.Equal(t, []any{queue.Completed, "fine"}, []any{j.State, j.Result})

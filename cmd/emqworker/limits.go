@@ -21,7 +21,7 @@ func newLimits(a *app) *cobra.Command {
   emqworker limits get mail
   emqworker limits unset mail`,
 	}
-	cmd.AddCommand(newLimitsGet(a), newLimitsSet(a), newLimitsUnset(a))
+	cmd.AddCommand(newLimitsGet(a), newLimitsSet(a), newLimitsUnset(a), newLimitsReset(a))
 	return cmd
 }
 
@@ -29,6 +29,8 @@ func newLimits(a *app) *cobra.Command {
 type budgetJSON struct {
 	Queue        string `json:"queue"`
 	Configured   bool   `json:"configured"` // false: no limit
+	Algorithm    string `json:"algorithm"`  // "" without limit
+	Burst        int64  `json:"burst"`      // 0: its default
 	Max          int64  `json:"max"`
 	WindowMS     int64  `json:"window_ms"`
 	Used         int64  `json:"used"`
@@ -77,7 +79,7 @@ func newLimitsGet(a *app) *cobra.Command {
 				return err
 			case asJSON:
 				return printJSON(cmd.OutOrStdout(), budgetJSON{
-					Queue: args[0], Configured: b.Configured, Max: b.Max, WindowMS: b.Window.Milliseconds(), Used: b.Used,
+					Queue: args[0], Configured: b.Configured, Algorithm: string(b.Algorithm), Burst: b.Burst, Max: b.Max, WindowMS: b.Window.Milliseconds(), Used: b.Used,
 					Remaining: b.Remaining, ResetAfterMS: b.ResetAfter.Milliseconds(), RetryAfterMS: b.RetryAfter.Milliseconds(),
 					Limited: b.Limited, Paused: b.Paused, AtMS: ms(b.At),
 				})
@@ -91,12 +93,16 @@ func newLimitsGet(a *app) *cobra.Command {
 }
 
 func budgetText(name string, b metrics.Budget) string {
-	parts := []string{name + ": " + limiter.Limit{Max: b.Max, Window: b.Window}.String()}
+	parts := []string{name + ": " + limiter.Limit{Algorithm: b.Algorithm, Max: b.Max, Window: b.Window, Burst: b.Burst}.String()}
 	if b.Configured {
 		parts = append(parts, fmt.Sprintf("%d used, %d remaining", b.Used, b.Remaining))
 	}
 	if b.ResetAfter > 0 {
-		parts = append(parts, "window ends in "+short(b.ResetAfter))
+		what := "whole again in "
+		if b.Algorithm == limiter.FixedWindow {
+			what = "window ends in "
+		}
+		parts = append(parts, what+short(b.ResetAfter))
 	}
 	if b.Limited {
 		parts = append(parts, "refuses now")
@@ -117,27 +123,53 @@ type changeJSON struct {
 }
 
 func newLimitsSet(a *app) *cobra.Command {
-	var reason string
+	var reason, algorithm string
+	var burst int64
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "set QUEUE MAX/WINDOW",
 		Short: "Set the limit that all workers of the queue share",
-		Long: `Set the limit that all workers of the queue share: at most MAX jobs in each WINDOW, which opens with its first job.
-What was used stays used; what is allowed changes with the next claim.`,
+		Long: `Set the limit that all workers of the queue share: at most MAX jobs in each WINDOW, as the algorithm counts them.
+The usual one is fixed_window, whose window opens with its first job. Options left out when a limit is set keep their
+values. What was used stays used; what is allowed changes with the next claim; another algorithm starts whole.`,
 		Example: `  emqworker limits set mail 100/1m --reason "provider's plan"
-  emqworker limits set llm 3/s`,
+  emqworker limits set llm 3/s --algorithm token_bucket --burst 10`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit, err := limiter.Parse(args[1])
 			if err != nil {
 				return err
 			}
-			return change(a, cmd, args[0], limit, asJSON, func(q *queue.Queue) (limiter.Limit, error) {
+			limit.Algorithm, limit.Burst = limiter.Algorithm(algorithm), burst
+			return change(a, cmd, args[0], asJSON, func(q *queue.Queue) (limiter.Limit, error) {
 				return q.SetLimit(cmd.Context(), limit, reason)
 			})
 		},
 	}
+	cmd.Flags().StringVar(&algorithm, "algorithm", "", "fixed_window, sliding_log, sliding_window_counter, token_bucket or leaky_bucket")
+	cmd.Flags().Int64Var(&burst, "burst", 0, "how many jobs a token_bucket lets through at once (default: MAX)")
 	changeFlags(cmd, &reason, &asJSON)
+	return cmd
+}
+
+func newLimitsReset(a *app) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "reset QUEUE",
+		Short:   "Make the budget whole at once; heals a counter that holds what it should not",
+		Example: "  emqworker limits reset mail",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
+				if err := q.ResetLimit(cmd.Context(), reason); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: the budget is whole\n", args[0])
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; kept beside the limit")
 	return cmd
 }
 
@@ -150,7 +182,7 @@ func newLimitsUnset(a *app) *cobra.Command {
 		Example: "  emqworker limits unset mail",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return change(a, cmd, args[0], limiter.Limit{}, asJSON, func(q *queue.Queue) (limiter.Limit, error) {
+			return change(a, cmd, args[0], asJSON, func(q *queue.Queue) (limiter.Limit, error) {
 				return q.LiftLimit(cmd.Context(), reason)
 			})
 		},
@@ -165,9 +197,13 @@ func changeFlags(cmd *cobra.Command, reason *string, asJSON *bool) {
 }
 
 // change makes a change to the limit and says what it is and was.
-func change(a *app, cmd *cobra.Command, name string, now limiter.Limit, asJSON bool, do func(*queue.Queue) (limiter.Limit, error)) error {
+func change(a *app, cmd *cobra.Command, name string, asJSON bool, do func(*queue.Queue) (limiter.Limit, error)) error {
 	return withQueue(a, cmd, name, func(q *queue.Queue) error {
 		was, err := do(q)
+		if err != nil {
+			return err
+		}
+		now, err := q.Limit(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -32,13 +32,20 @@ func TestLimits(t *testing.T) {
 	assert.InDelta(t, time.Now().UnixMilli(), b.AtMS, 5000)
 	assert.InDelta(t, 60_000, b.ResetAfterMS, 5000)
 	b.AtMS, b.ResetAfterMS = 0, 0
-	assert.Equal(t, budgetJSON{Queue: name, Configured: true, Max: 3, WindowMS: 60_000, Used: 2, Remaining: 1}, b)
+	assert.Equal(t, budgetJSON{Queue: name, Configured: true, Algorithm: "fixed_window", Max: 3, WindowMS: 60_000, Used: 2, Remaining: 1}, b)
 
 	_, err = claimer.Claim(t.Context(), 5)
 	require.NoError(t, err)
 	_, err = q.Pause(t.Context(), "")
 	require.NoError(t, err)
 	assert.Regexp(t, name+`: 3/1m0s, 3 used, 0 remaining, window ends in \S+, refuses now, paused\n`, ok(t, "limits", "get", name))
+
+	ok(t, "limits", "reset", name)
+	assert.EqualValues(t, 3, decode[budgetJSON](t, ok(t, "limits", "get", name, "--json")).Remaining)
+	assert.Equal(t, name+": 3/1m0s token_bucket burst=5, was 3/1m0s\n", ok(t, "limits", "set", name, "3/1m", "--algorithm", "token_bucket", "--burst", "5"))
+	assert.Equal(t, name+": 4/1m0s token_bucket burst=5, was 3/1m0s token_bucket burst=5\n", ok(t, "limits", "set", name, "4/1m"))
+	assert.EqualValues(t, 5, decode[budgetJSON](t, ok(t, "limits", "get", name, "--json")).Remaining)
+	ok(t, "limits", "set", name, "3/1m", "--algorithm", "fixed_window")
 
 	c := decode[changeJSON](t, ok(t, "limits", "unset", name, "--json"))
 	assert.Equal(t, changeJSON{Queue: name, WasMax: 3, WasWindowMS: 60_000}, c)

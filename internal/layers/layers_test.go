@@ -20,6 +20,7 @@ const module = "github.com/echomq/emq"
 var may = map[string][]string{
 	"lua":               {"valkey-io/valkey-go"},
 	"limiter":           {"lua", "valkey-io/valkey-go"},
+	"limiter/httplimit": {"limiter", "lua"},
 	"meter":             {"go.opentelemetry.io/otel"},
 	"queue":             {"limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
 	"claim":             {"queue", "limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},

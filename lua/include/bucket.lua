@@ -1,0 +1,75 @@
+-- Buckets of every algorithm. A bucket is a table
+--
+--   key, algorithm, max, window, burst    the rule; max 0 is unlimited and its key is not touched
+--   aligned, count_denied                 options, see new_bucket
+--   cap, free                             units that it can grant at once at most, and now
+--
+-- and is judged in memory: read, then wait, spend and refund as often as needed, then write, once. An algorithm is a table of
+-- functions of the same names that are called only for what they can do: its wait for 1 to cap units that are not free.
+local algorithms = {
+  fixed_window = fixed_window,
+  sliding_log = sliding_log,
+  sliding_window_counter = sliding_window_counter,
+  token_bucket = token_bucket,
+  leaky_bucket = leaky_bucket,
+}
+
+-- options holds words: aligned (fixed_window: windows are multiples of the window), count_denied (fixed_window and
+-- sliding_log: a denied call counts as if it had been granted).
+local function new_bucket(key, algorithm, max, window, burst, options)
+  return {
+    key = key, algorithm = algorithm, max = max, window = window, burst = burst,
+    aligned = string.find(options, 'aligned', 1, true),
+    count_denied = string.find(options, 'count_denied', 1, true),
+  }
+end
+
+-- Returns true, or nil and what the key holds if that is no state of the bucket. Another type is the server's error.
+local function bucket_read(b, now)
+  b.now, b.cap, b.free = now, math.huge, math.huge
+  if b.max == 0 then return true end
+  b.rule = algorithms[b.algorithm]
+  return b.rule.read(b)
+end
+
+-- How many ms until n units are granted if nobody else asks: 0 now, -1 never.
+local function bucket_wait(b, n)
+  if n > b.cap then return -1 end
+  return n <= b.free and 0 or b.rule.wait(b, n)
+end
+
+-- The same for a call that is made now: a denied one is counted where the bucket says so.
+local function bucket_ask(b, n)
+  local wait = bucket_wait(b, n)
+  if wait > 0 and b.count_denied and b.rule.deny then
+    b.rule.deny(b, n)
+    wait = bucket_wait(b, n)
+  end
+  return wait
+end
+
+-- How many ms until a unit granted now leaves a leaky_bucket; else 0.
+local function bucket_delay(b)
+  return b.rule and b.rule.delay and b.rule.delay(b) or 0
+end
+
+-- Spends n units that are free.
+local function bucket_spend(b, n)
+  if b.rule and n > 0 then b.rule.spend(b, n) end
+end
+
+-- Gives back up to n units, never more than were used.
+local function bucket_refund(b, n)
+  if b.rule and n > 0 then b.rule.refund(b, n) end
+end
+
+-- How many ms until all units are free if nobody asks.
+local function bucket_reset_in(b)
+  return b.rule and b.rule.reset_in(b) or 0
+end
+
+-- Writes what was spent and given back, and repairs: the state of a clock that stepped back or of another window, a TTL that
+-- was lost or is too short for the state.
+local function bucket_write(b)
+  if b.rule then b.rule.write(b) end
+end
