@@ -260,3 +260,25 @@ func TestAnotherRuntime(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, retry, 60000, "the manual stop keeps its time")
 }
+
+// The README's program is one that compiles.
+func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
+	program := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(read(t, "..", "README.md"))
+	require.Len(t, program, 2)
+	compiled := strings.ReplaceAll(read(t, "..", "worker", "readme_test.go"), "\n\t", "\n")
+	assert.Contains(t, compiled, program[1])
+}
+
+// The README's table of keys has every key.
+func TestReadmeKeys(t *testing.T) {
+	t.Parallel()
+	readme := read(t, "..", "README.md")
+	for _, k := range keys(`"(\w+)": +\{"([\w:]+)", +"(\w+)"\}`, read(t, "..", "lua", "keys.go")) {
+		if k.suffix == "wait:2" || k.suffix == "wait:3" { // between :1 and :4
+			continue
+		}
+		last := k.suffix[strings.LastIndexByte(k.suffix, ':')+1:]
+		assert.Regexp(t, "[`:]"+regexp.QuoteMeta(last)+"`", readme, k.suffix)
+	}
+}
