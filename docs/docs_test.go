@@ -274,11 +274,11 @@ func TestReadmeProgram(t *testing.T) {
 func TestReadmeKeys(t *testing.T) {
 	t.Parallel()
 	readme := read(t, "..", "README.md")
-	for _, k := range keys(`"(\w+)": +\{"([\w:]+)", +"(\w+)"\}`, read(t, "..", "lua", "keys.go")) {
-		if k.suffix == "wait:2" || k.suffix == "wait:3" { // between :1 and :4
+	for _, suffix := range all(`"\w+":\s+\{"([\w:]+)",`, read(t, "..", "lua", "keys.go")) {
+		if suffix == "wait:2" || suffix == "wait:3" { // between :1 and :4
 			continue
 		}
-		last := k.suffix[strings.LastIndexByte(k.suffix, ':')+1:]
-		assert.Regexp(t, "[`:]"+regexp.QuoteMeta(last)+"`", readme, k.suffix)
+		last := suffix[strings.LastIndexByte(suffix, ':')+1:]
+		assert.Regexp(t, "[`:]"+regexp.QuoteMeta(last)+"`", readme, suffix)
 	}
 }

@@ -92,7 +92,7 @@ func TestBucketsAreExact(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []limiter.Algorithm{limiter.TokenBucket, limiter.LeakyBucket} {
 		r := random(t)
-		for range 300 {
+		for range 100 {
 			var m limiter.Model
 			limit := randomLimit(r, algorithm)
 			rate := big.NewRat(limit.Max, limit.Window.Milliseconds())
@@ -225,7 +225,7 @@ func TestMostWithinAWindow(t *testing.T) {
 	require.Len(t, limits, len(file.Greedy))
 	for name, want := range file.Greedy {
 		limit, most := limits[name], int64(0)
-		for wait := int64(0); wait < window; wait += 37 {
+		for wait := int64(0); wait < window; wait += 111 {
 			for first := range int64(2) {
 				most = max(most, mostWithin(t, limit, first, wait))
 			}

@@ -1,7 +1,5 @@
 package limiter
 
-import "fmt"
-
 // level is what token_bucket and leaky_bucket share: a level that runs out evenly. At a rate of max/window = p/q in lowest terms,
 // q parts make a unit and p parts run out in a ms, so all is whole numbers.
 type level struct {
@@ -90,6 +88,6 @@ func (b *level) write() {
 	case reset == 0:
 		b.m.Reset()
 	default:
-		b.m.Put(fmt.Sprint(b.q, b.used, b.at), b.now+reset)
+		b.m.Put(join(b.q, b.used, b.at), b.now+reset)
 	}
 }

@@ -91,6 +91,18 @@ func (m *Model) numbers(n int) (found [4]int64, err error) {
 	return found, nil
 }
 
+// join writes what numbers reads.
+func join(numbers ...int64) string {
+	text := make([]byte, 0, 64)
+	for i, n := range numbers {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendInt(text, n, 10)
+	}
+	return string(text)
+}
+
 func (m *Model) corrupt() error { return &lua.CorruptError{Value: m.value} }
 
 // judged is one bucket at one moment: what its algorithm reads out of the key, changes in memory and writes back once. It is the

@@ -1,7 +1,5 @@
 package limiter
 
-import "fmt"
-
 // slidingWindowCounter is the counts of the window that runs and of the one before it, whose weight is what of it lies within
 // the last window. Windows are multiples of the window.
 type slidingWindowCounter struct {
@@ -92,6 +90,6 @@ func (b *slidingWindowCounter) write() {
 	case reset == 0:
 		b.m.Reset()
 	default:
-		b.m.Put(fmt.Sprint(b.window, b.index, b.current, b.previous), b.now+reset)
+		b.m.Put(join(b.window, b.index, b.current, b.previous), b.now+reset)
 	}
 }

@@ -227,9 +227,11 @@ func putLog(t *testing.T, client valkey.Client, key string, times []int64, end i
 	model.PutLog(times, end)
 	send(t, client, "DEL", key)
 	_, times, _ = model.State(0)
+	add := []string{"ZADD", key}
 	for i, time := range times {
-		send(t, client, "ZADD", key, strconv.FormatInt(time, 10), fmt.Sprintf("%016d", i+1))
+		add = append(add, strconv.FormatInt(time, 10), fmt.Sprintf("%016d", i+1))
 	}
+	send(t, client, add...)
 	expireAt(t, client, key, end)
 }
 
