@@ -22,6 +22,7 @@ const (
 	DefaultLease       = 30 * time.Second
 	DefaultMaxReclaims = 3
 	MaxBatch           = 1000 // jobs of one claim, settle or extend
+	maxReclaims        = 15   // what a record can count
 )
 
 // Options of a [Claimer]. The zero value means the defaults.
@@ -30,7 +31,7 @@ type Options struct {
 	// milliseconds. All workers of a queue should use the same.
 	Lease time.Duration
 	// MaxReclaims is how many leases of one job may run out before the job is dead: it may be what kills its workers.
-	// [DefaultMaxReclaims] when 0.
+	// [DefaultMaxReclaims] when 0, at most 15.
 	MaxReclaims int
 	// AllowEviction accepts a server whose maxmemory-policy may evict keys; see queue.Options.
 	AllowEviction bool
@@ -71,8 +72,8 @@ func New(client valkey.Client, name string, opts Options) (*Claimer, error) {
 	switch {
 	case opts.Lease < 100*time.Millisecond || opts.Lease > 24*time.Hour || opts.Lease%time.Millisecond != 0:
 		return nil, fmt.Errorf("claim: Lease is %v; want whole milliseconds from 100ms to 24h", opts.Lease)
-	case opts.MaxReclaims < 0 || opts.MaxReclaims > 255:
-		return nil, fmt.Errorf("claim: MaxReclaims is %d; want 1 to 255, or 0 for %d", opts.MaxReclaims, DefaultMaxReclaims)
+	case opts.MaxReclaims < 0 || opts.MaxReclaims > maxReclaims:
+		return nil, fmt.Errorf("claim: MaxReclaims is %d; want 1 to %d, or 0 for %d", opts.MaxReclaims, maxReclaims, DefaultMaxReclaims)
 	}
 	process, err := uuid.NewRandom()
 	if err != nil {

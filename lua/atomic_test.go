@@ -59,7 +59,7 @@ func crowded(q *queue) {
 			q.do("ZADD", ":delayed", due, id)
 		}
 	}
-	q.do("SETRANGE", ":job:poison", "32", "02")
+	q.do("SETRANGE", ":job:poison", "31", "2")
 	q.do("DEL", ":job:lost", ":job:lost.due", ":job:lost.active", ":job:sent.lost")
 	q.do("HSET", ":meta", "audit", "1000")
 	q.do("DEL", ":wake")

@@ -88,7 +88,7 @@ for _, id in ipairs(due) do
     table.insert(returning, {place, id, 'due'})
   else
     seq = seq + 1
-    local priority = tonumber(string.sub(head, 2, 2))
+    local priority = tonumber(string.sub(head, 1, 1))
     table.insert(tails[priority], id)
     tail_places[id] = priority * 1125899906842624 + seq
     table.insert(edits, {id, SEQUENCE, sequence_hex(seq)})

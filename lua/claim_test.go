@@ -478,7 +478,7 @@ func TestSuspectIsTheLastOfItsBatch(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.wait("a", "suspect", "b", "c")
-	q.do("SETRANGE", ":job:suspect", "32", "01")
+	q.do("SETRANGE", ":job:suspect", "31", "1")
 	c := q.claim(2)
 	require.Equal(t, []string{"a", "suspect"}, c.IDs)
 	q.settle(lua.Settlement{Outcome: lua.HandBack, ID: "a", Token: c.Token})

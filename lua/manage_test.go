@@ -139,7 +139,7 @@ func TestRedrive(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	everywhere(q)
-	q.do("SETRANGE", ":job:dead1", "25", "0030004050")
+	q.do("SETRANGE", ":job:dead1", "24", "003000450")
 	states, err := redrive(q, "dead1", "dead4", "dead1", "sent", "wait1", "active", "kept1", "none")
 	require.NoError(t, err)
 	require.Equal(t, []string{"dead", "dead", "dead", "delayed", "wait", "active", "completed", "unknown"}, states)

@@ -50,7 +50,7 @@ const (
 	headerEnd      = '.'
 )
 
-const headSize = 35
+const headSize = 33
 
 // Body is the part of a record that the producer makes: the header and the payload.
 func Body(h Header, payload []byte) string {
@@ -104,8 +104,8 @@ var errRecord = errors.New("emq: unreadable job record")
 // ParseRecord reads a stored record. A record cut short after its header, as pages carry it, has a short payload.
 func ParseRecord(s string) (Record, error) {
 	var r Record
-	if len(s) <= headSize || s[0] != '1' || s[1] < '1' || s[1] > '4' {
-		return r, fmt.Errorf("%w: it begins %q; want layout 1 and a priority", errRecord, cut(s, 8))
+	if len(s) <= headSize || s[0] < '1' || s[0] > '4' {
+		return r, fmt.Errorf("%w: it begins %q; want a priority, 1 to 4", errRecord, cut(s, 8))
 	}
 	var bad error
 	hex := func(from, to int) int64 {
@@ -115,13 +115,13 @@ func ParseRecord(s string) (Record, error) {
 		}
 		return int64(n)
 	}
-	r.Priority = int(s[1] - '0')
-	r.sequence = hex(2, 14)
-	r.Enqueued = time.UnixMilli(hex(14, 25))
-	r.Attempts = int(hex(25, 28))
-	r.Deferrals = int(hex(28, 32))
-	r.Reclaims = int(hex(32, 34))
-	hex(34, headSize)
+	r.Priority = int(s[0] - '0')
+	r.sequence = hex(1, 13)
+	r.Enqueued = time.UnixMilli(hex(13, 24))
+	r.Attempts = int(hex(24, 27))
+	r.Deferrals = int(hex(27, 31))
+	r.Reclaims = int(hex(31, 32))
+	hex(32, headSize)
 	if bad != nil {
 		return r, bad
 	}

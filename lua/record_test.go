@@ -16,7 +16,7 @@ import (
 )
 
 // head is what scripts put before the body: layout, priority, sequence, time, counters.
-const head = "12" + "00000000002a" + "018cc251f40" + "003" + "0004" + "05" + "0"
+const head = "2" + "00000000002a" + "018cc251f40" + "003" + "0004" + "5" + "0"
 
 const nameBytes = "ABCXYZabcxyz0189._-"
 
@@ -120,10 +120,10 @@ func TestUnknownFieldsOfTheHeaderAreIgnored(t *testing.T) {
 
 // badRecords are texts that are no record.
 var badRecords = []string{
-	"", "1", head, head[:20], "2" + head[1:] + ".", "10" + head[2:] + ".", "15" + head[2:] + ".", "foo" + head + ".",
-	head[:2] + "+" + head[3:] + ".", head[:2] + "-" + head[3:] + ".", head[:13] + "g" + head[14:] + ".",
+	"", "1", head, head[:20], "0" + head[1:] + ".", "5" + head[1:] + ".", "a" + head[1:] + ".", "foo" + head + ".",
+	head[:1] + "+" + head[2:] + ".", head[:1] + "-" + head[2:] + ".", head[:12] + "g" + head[13:] + ".",
 	head[:20] + "_" + head[21:] + ".", head[:26] + " " + head[27:] + ".", head[:30] + "x" + head[31:] + ".",
-	head[:33] + "\x00" + head[34:] + ".", head[:34] + "x.", head + "n", head + "n:", head + "n1:", head + "n1:a",
+	head[:31] + "\x00" + head[32:] + ".", head[:32] + "x.", head + "n", head + "n:", head + "n1:", head + "n1:a",
 	head + "n2:a.", head + "n-1:a.", head + "nx:a.", head + "n9999999999999999999:a.", head + ":1:a.",
 	head + "c1:a.", head + "c3:a=b.", head + "n1:abc",
 }

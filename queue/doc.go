@@ -44,7 +44,7 @@
 //
 // # Costs
 //
-// Enqueue is one round trip and one script; EnqueueMany is one for each 1,000 jobs or 4 MiB. A waiting job takes about 200 bytes
+// Enqueue is one round trip and one script; EnqueueMany is one for each 1,000 jobs or 4 MiB. A waiting job takes about 210 bytes
 // of the server's memory and its payload. Claims read payloads inside a script that the whole server waits for, so keep large
 // bodies elsewhere and enqueue where they are. [Queue.Counts] costs the same for any number of jobs; a page of [Queue.List] costs
 // by its length, and for waiting jobs by its offset too. When the server's memory is full, only enqueueing is refused

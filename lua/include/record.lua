@@ -1,16 +1,15 @@
 -- The job record: one string per job, at <prefix>job:<id>.
 --
---   byte  1     layout, '1'
---         2     priority, '1' (first) to '4'
---         3-14  sequence, hex: with the priority, the job's place
---        15-25  server ms of its enqueue, hex
---        26-28  attempts spent, hex
---        29-32  deferrals, hex
---        33-34  leases that ran out, hex
---        35     moves between lines
---        36-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
-local HEAD = 35
-local RECORD = '^1([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 21)
+--   byte  1     priority, '1' (first) to '4'; another layout would begin with another character
+--         2-13  sequence, hex: with the priority, the job's place
+--        14-24  server ms of its enqueue, hex
+--        25-27  attempts spent, hex
+--        28-31  deferrals, hex
+--        32     leases that ran out, hex
+--        33     moves between lines
+--        34-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
+local HEAD = 33
+local RECORD = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
 local prefix = string.sub(meta, 1, -5)
 
 local function job_key(id)
@@ -28,11 +27,11 @@ local function sequence_hex(n)
 end
 
 local function new_head(priority, sequence, now)
-  return '1' .. priority .. sequence_hex(sequence) .. string.format('%011x', now) .. '0000000000'
+  return priority .. sequence_hex(sequence) .. string.format('%011x', now) .. '000000000'
 end
 
 -- The fields that scripts change, as zero-based offset and width.
-local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS = {2, 12}, {25, 3}, {28, 4}, {32, 2}
+local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS = {1, 12}, {24, 3}, {27, 4}, {31, 1}
 
 local function counter(head, field)
   return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16)
