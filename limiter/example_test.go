@@ -40,8 +40,8 @@ func ExampleLimiter_Take() {
 	// too many calls, again in 1h0m0s
 }
 
-// A chat service takes about 30 messages a second from one bot, and one a second for each chat. A message may be sent only
-// when both grant; what one of them refuses is not spent on the other.
+// A chat service takes about 30 posts a second from one bot, and one a second for each chat. A post may be sent only when both
+// grant; what one of them refuses is not spent on the other.
 func ExampleLimiter_TakeAll() {
 	ctx := context.Background()
 	client, _ := emqtest.Start()

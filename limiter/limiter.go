@@ -131,6 +131,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // Wait takes n units, sleeping until they are granted: for RetryAfter and the jitter of the options, and again if others were
 // faster. It returns the last decision. It fails as [Limiter.Take] does, with [ErrNeverFits] at once when n is more than the
 // limit can ever grant, and with [context.DeadlineExceeded] at once when ctx ends before the units could be granted.
+// The Delay of a [LeakyBucket] is left to the caller.
 func (l *Limiter) Wait(ctx context.Context, key string, limit Limit, n int64) (Decision, error) {
 	for {
 		d, err := l.Take(ctx, key, limit, n)

@@ -174,7 +174,7 @@ func (w *world) put() {
 	case w.limit.Algorithm == limiter.SlidingWindowCounter:
 		stored := pick(r, window, window, window, 500, 1000, 2000, 1+r.Int64N(3000))
 		index := max(0, w.now/stored+pick[int64](r, -3, -2, -1, -1, 0, 0, 0, 1, 2, 1+r.Int64N(50)))
-		most := pick(r, max(0, w.limit.Max), max(0, w.limit.Max), 10, limiter.Most/4)
+		most := pick(r, max(0, w.limit.Max), max(0, w.limit.Max), 10, limiter.Most/2)
 		put(w.t, w.client, full, fmt.Sprint(stored, index, number(most), number(most)), end, &w.model)
 	default:
 		q := pick(r, window/gcd(max(1, w.limit.Max), window), window/gcd(max(1, w.limit.Max), window), 1, 200, 1000, 1+r.Int64N(limiter.Most))

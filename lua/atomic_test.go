@@ -217,7 +217,8 @@ var scenes = map[string]map[string]scene{
 		"resumed": calling(func(q *queue) error { return second(lua.Pause(q.ctx(), q.client, q.keys, false, "why")) }),
 	},
 	"run": {
-		"some": calling(func(q *queue) error { return second(runNow(q, "due1", "due4", "sent", "sent", "wait1", "none")) }),
+		"delayed": calling(func(q *queue) error { return second(runNow(q, "due1", "sent")) }),
+		"some":    calling(func(q *queue) error { return second(runNow(q, "due1", "due4", "sent", "sent", "wait1", "none")) }),
 	},
 	"redrive": {
 		"some": calling(func(q *queue) error { return second(redrive(q, "dead1", "dead4", "dead4", "wait1", "none")) }),

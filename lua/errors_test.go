@@ -57,7 +57,8 @@ func TestUnavailable(t *testing.T) {
 	_, err = lua.Claim(ctx, q.client, q.keys, "n", 1, lease, reclaims)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lua.ErrUnavailable)
-	ctx, stop := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	// It ends in the last and longest pause between two attempts, from 300 to 620 ms on.
+	ctx, stop := context.WithTimeout(t.Context(), 560*time.Millisecond)
 	defer stop()
 	_, err = lua.Claim(ctx, q.client, q.keys, "n", 1, lease, reclaims)
 	require.ErrorIs(t, err, lua.ErrUnavailable, "the context ends the attempts")

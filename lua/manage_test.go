@@ -127,7 +127,7 @@ func TestRunNow(t *testing.T) {
 	require.Equal(t, "wait", q.state("later"))
 	require.Equal(t, "wait", q.state("sent"))
 	wait2 := q.list("LRANGE :wait2 0 -1")
-	require.Equal(t, "later", wait2[len(wait2)-1], "at the end of its priority")
+	require.Equal(t, []string{"lost", "wait2", "later"}, wait2, "at the end of its priority, once")
 	require.Contains(t, q.list("ZRANGE :back 0 -1"), "sent", "at its own place")
 	before := q.digest()
 	_, err = runNow(q, "later", "none")
