@@ -129,10 +129,25 @@ func TestRunNow(t *testing.T) {
 	wait2 := q.list("LRANGE :wait2 0 -1")
 	require.Equal(t, []string{"lost", "wait2", "later"}, wait2, "at the end of its priority, once")
 	require.Contains(t, q.list("ZRANGE :back 0 -1"), "sent", "at its own place")
+	require.NotContains(t, q.list("ZRANGE :sent 0 -1"), "sent")
+	require.Equal(t, "later sent", q.entries()[0]["ids"])
+	q.requireLast("later")
 	before := q.digest()
 	_, err = runNow(q, "later", "none")
 	require.NoError(t, err)
 	require.Equal(t, before, q.digest())
+}
+
+// requireLast fails unless the job was the last to get a place, and the next job will get a later one.
+func (q *queue) requireLast(id string) {
+	q.Helper()
+	_, record := q.found(id)
+	require.Equal(q, q.hash(":state")["seq"], fmt.Sprint(record.Place()%(1<<50)))
+	for _, key := range q.list("KEYS " + q.keys.Job("*")) {
+		if other, err := lua.ParseRecord(q.text("GET " + key)); err == nil && key != q.keys.Job(id) {
+			require.Less(q, other.Place()%(1<<50), record.Place()%(1<<50), key)
+		}
+	}
 }
 
 func TestRedrive(t *testing.T) {
@@ -146,6 +161,8 @@ func TestRedrive(t *testing.T) {
 	require.EqualValues(t, 1, q.number("LLEN :wake"))
 	require.Equal(t, []string{"wait1", "dead1"}, q.list("LRANGE :wait1 0 -1"))
 	require.Equal(t, []string{"wait4", "dead4"}, q.list("LRANGE :wait4 0 -1"))
+	require.Equal(t, "dead1 dead4", q.entries()[0]["ids"])
+	q.requireLast("dead4")
 	f, record := q.found("dead1")
 	require.Empty(t, f.Failure)
 	require.Equal(t, [3]int{0, 4, 0}, [3]int{record.Attempts, record.Deferrals, record.Reclaims})
@@ -165,6 +182,7 @@ func TestRemove(t *testing.T) {
 	states, err := remove(q, all...)
 	require.NoError(t, err)
 	require.Equal(t, []string{"wait", "wait", "delayed", "delayed", "delayed", "dead", "dead", "completed", "active", "unknown", "unknown", "wait"}, states)
+	require.Equal(t, "wait1 back due1 sent due.sent dead1 dead4 kept1", q.entries()[0]["ids"])
 	for _, id := range all {
 		want := "unknown"
 		if id == "active" {
@@ -215,6 +233,12 @@ func TestDrain(t *testing.T) {
 				t.Parallel()
 				q := clocked(t)
 				everywhere(q)
+				q.wait(ids(8)...)
+				for _, id := range ids(4) {
+					_, record := q.found(id)
+					q.do("LREM", ":wait2", "1", id)
+					q.do("ZADD", ":back", fmt.Sprint(record.Place()), id)
+				}
 				before := q.counts()
 				want := before[0] + before[3]
 				if delayed {

@@ -265,7 +265,6 @@ func enqueueNumbers(ctx context.Context, q *queue.Queue, n int) error {
 // result sums up.
 func (d *demo) result() demoResult {
 	r := d.replay
-	r.finish()
 	result := demoResult{
 		Server: d.server.name, Queue: d.queue, Workers: d.workers, Jobs: d.jobs, Max: d.max, WindowMS: d.window.Milliseconds(),
 		Windows: len(r.windows), Admitted: r.admitted(), Deferred: r.deferred, Over: r.over, Under: r.under, LateMaxMS: r.latest(),

@@ -15,7 +15,7 @@ type replay struct {
 	completed map[string]int
 	deferred  int
 	over      int64 // grants beyond what a window had left, or before it was over
-	under     int64 // grants that windows lacked although jobs waited all the time
+	under     int64 // grants that a claim asked for and the limit still had, while jobs waited
 
 	waiting map[string]bool // what a claim could take if the limit lets it
 	since   int64           // ms since when there is something waiting
@@ -29,7 +29,6 @@ type window struct {
 	deferred       int
 	retryAfter     int64 // ms, of the first refusal
 	late           int64 // ms from the end of the one before, while jobs waited
-	drained        bool  // nothing waited any more at some time within it
 }
 
 func newReplay() *replay {
@@ -65,9 +64,6 @@ func (r *replay) add(entry map[string]string) {
 			}
 		}
 	}
-	if w := r.last(); w != nil && len(r.waiting) == 0 && r.now < w.closes {
-		w.drained = true
-	}
 }
 
 func (r *replay) claim(entry map[string]string, granted []string) {
@@ -86,6 +82,16 @@ func (r *replay) claim(entry map[string]string, granted []string) {
 	}
 	for _, id := range granted {
 		delete(r.waiting, id)
+	}
+	if max := number(entry["max"]); max > 0 && entry["more"] != "1" && entry["answer"] != "paused" {
+		free := max
+		if w := r.last(); w != nil && r.now < w.closes+r.slack {
+			free = w.max - w.admitted
+		}
+		// A fleet that asks late is late, which is told apart; one that asks and is not given what is there is under.
+		if lacked := min(number(entry["k"])-n, free, int64(len(r.waiting))); lacked > 0 {
+			r.under += lacked
+		}
 	}
 	if entry["sent_back"] == "" {
 		return
@@ -109,23 +115,8 @@ func (r *replay) open(entry map[string]string) {
 		if len(r.waiting) > 0 {
 			next.late = max(0, r.now-max(before.closes, r.since))
 		}
-		r.judge(before)
 	}
 	r.windows = append(r.windows, next)
-}
-
-// judge counts what a window that is over lacked.
-func (r *replay) judge(w *window) {
-	if !w.drained {
-		r.under += max(0, w.max-w.admitted)
-	}
-}
-
-// finish judges the last window.
-func (r *replay) finish() {
-	if w := r.last(); w != nil && len(r.waiting) > 0 {
-		r.judge(w)
-	}
 }
 
 func (r *replay) last() *window {

@@ -20,7 +20,6 @@ func judged(entries ...string) *replay {
 		}
 		r.add(e)
 	}
-	r.finish()
 	return r
 }
 
@@ -60,13 +59,22 @@ func TestReplay(t *testing.T) {
 		}, verdict{over: 2}},
 		"a grant without a window": {[]string{enqueued(0, "a"), "10 claim granted=a"}, verdict{over: 1}},
 		"too few although jobs waited": {[]string{
-			enqueued(0, "abcd"), "10 claim granted=a opened=1", "1010 claim granted=b+c opened=1", "2010 claim granted=d opened=1",
+			enqueued(0, "abcd"), "10 claim k=5 granted=a opened=1", "1010 claim k=5 granted=b+c opened=1", "2010 claim k=5 granted=d opened=1",
 		}, verdict{under: 1}},
+		"refused although a window was over": {[]string{
+			enqueued(0, "abc"), "10 claim k=5 granted=a+b opened=1", "1010 claim k=5", "1011 claim k=5 granted=c opened=1",
+		}, verdict{under: 1, late: 1}},
+		"few asked for": {[]string{
+			enqueued(0, "ab"), "10 claim k=1 granted=a opened=1", "1010 claim k=1 granted=b opened=1",
+		}, verdict{}},
+		"a claim that says more, or is paused": {[]string{
+			enqueued(0, "ab"), "10 claim k=5 granted=a opened=1 more=1", "20 claim k=5 answer=paused",
+		}, verdict{}},
 		"too few because none waited for a while": {[]string{
-			enqueued(0, "a"), "10 claim granted=a opened=1", enqueued(900, "bc"), "1010 claim granted=b+c opened=1",
+			enqueued(0, "a"), "10 claim k=5 granted=a opened=1", enqueued(900, "bc"), "1010 claim granted=b+c opened=1",
 		}, verdict{}},
 		"too few in the last window": {[]string{
-			enqueued(0, "ab"), "10 claim granted=a opened=1", "1500 settle jobs=complete+a|1-x+0",
+			enqueued(0, "ab"), "10 claim k=5 granted=a opened=1", "1500 settle jobs=complete+a|1-x+0",
 		}, verdict{under: 1}},
 		"late while jobs waited": {[]string{
 			enqueued(0, "abc"), "10 claim granted=a+b opened=1", "1710 claim granted=c opened=1",

@@ -33,8 +33,11 @@ local function own_limit(max, duration, algorithm, burst)
   if own.algorithm == 'leaky_bucket' then own.burst = 1 end
   if own.max > 0 then
     local most = most_exact(own.algorithm, own.max, own.duration)
-    if own.max > most then return nil, 'max', max end
-    if own.algorithm == 'token_bucket' and own.burst > most then return nil, 'burst', burst end
+    if own.algorithm == 'token_bucket' and own.burst > 0 then
+      if own.burst > most then return nil, 'burst', burst end
+    elseif own.max > most then
+      return nil, 'max', max
+    end
   end
   return own
 end
