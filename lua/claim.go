@@ -34,8 +34,8 @@ type Claimed struct {
 	Records   []string      // … and their records
 }
 
-// Claim brings back what is due and hands out up to k jobs, at most 1,000, under leases. It is never sent again after a time-out or a broken
-// connection: then its jobs come back when their leases end, and the budget they took stays spent.
+// Claim brings back what is due and hands out up to k jobs, at most 1,000, under leases. It is never sent again after a
+// time-out or a broken connection: then its jobs come back when their leases end, and the budget they took stays spent.
 func Claim(ctx context.Context, c valkey.Client, keys Keys, nonce string, k int, lease time.Duration, reclaims int) (Claimed, error) {
 	r, err := claimScript.run(ctx, c, keys, claimArgs{nonce, k, lease.Milliseconds(), reclaims})
 	if err != nil {

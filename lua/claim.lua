@@ -197,7 +197,6 @@ if not own.paused then
       if not job then break end
       id, record = job[2], call('GET', job_key(job[2])) or ''
       place = place_of(record)
-      if place and lost_times[id] then record = with_counter(record, RECLAIMS, lost_times[id]) end
     end
 
     if place and (granted == k or (suspect and free > 0)) then
@@ -231,7 +230,7 @@ if not own.paused then
       free = free - 1
       bytes = bytes + #record
       grants[granted] = {id, record}
-      local times = counter(record, RECLAIMS)
+      local times = lost_times[id] or counter(record, RECLAIMS)
       suspect = times > 0 and times >= reclaims - 1
     end
     if steps <= -128 then

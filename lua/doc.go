@@ -7,8 +7,8 @@
 // All keys of a queue q begin with emq:{q}: and so lie in one cluster slot ([Slot]); only [Queues], the set of the names of known
 // queues, lies elsewhere. [Keys] makes the names.
 //
-//	meta            hash    settings: max, duration, algorithm, paused, layout, audit; others are ignored
-//	limiter         string  units spent from the queue's own limit; its TTL is the window
+//	meta            hash    settings: max, duration, algorithm, burst, paused, layout, audit; others are ignored
+//	limiter         string  units spent in the fixed window, whose end its TTL is; other algorithms keep their state there
 //	state           hash    seq, seen, alarm, largest: what scripts keep between calls
 //	wait:1 … wait:4 list    waiting jobs by priority, in order of their places
 //	wait:back       zset    waiting jobs that came back to an earlier place, by place

@@ -45,6 +45,53 @@ func TestSetLimit(t *testing.T) {
 	require.Equal(t, "empty", q.unpaused().claim(1).Word)
 }
 
+// What a change leaves out stays; another algorithm starts whole and forgets the burst of the one before.
+func TestSetLimitByParts(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	set := func(c lua.LimitChange, want map[string]string) {
+		t.Helper()
+		c.Op = "set"
+		require.NoError(t, second(lua.SetLimit(t.Context(), q.client, q.keys, c)))
+		got := q.meta()
+		for _, field := range []string{"layout", "limit_reason", "limit_at"} {
+			delete(got, field)
+		}
+		require.Equal(t, want, got)
+	}
+	whole := func(want int64) {
+		t.Helper()
+		require.Equal(t, want, 1-q.number("EXISTS :limiter"))
+		q.do("SET", ":limiter", "1")
+	}
+	whole(1)
+	set(lua.LimitChange{Max: 5, Duration: "2000"}, map[string]string{"max": "5", "duration": "2000"})
+	whole(0)
+	set(lua.LimitChange{Max: 6, Algorithm: "fixed_window"}, map[string]string{"max": "6", "duration": "2000", "algorithm": "fixed_window"})
+	whole(0)
+	bucket := map[string]string{"max": "6", "duration": "2000", "algorithm": "token_bucket", "burst": "9"}
+	set(lua.LimitChange{Max: 6, Algorithm: "token_bucket", Burst: "9"}, bucket)
+	whole(1)
+	bucket["max"] = "7"
+	set(lua.LimitChange{Max: 7}, bucket)
+	set(lua.LimitChange{Max: 7, Algorithm: "token_bucket"}, bucket)
+	whole(0)
+	bucket["burst"] = "8"
+	set(lua.LimitChange{Max: 7, Burst: "8"}, bucket)
+	before, err := lua.SetLimit(t.Context(), q.client, q.keys, lua.LimitChange{Op: "set", Max: 7, Algorithm: "sliding_log"})
+	require.NoError(t, err)
+	require.Equal(t, lua.LimitTexts{Max: "7", Duration: "2000", Algorithm: "token_bucket", Burst: "8"}, before)
+	set(lua.LimitChange{Max: 7}, map[string]string{"max": "7", "duration": "2000", "algorithm": "sliding_log"})
+	whole(1)
+
+	q.do("HSET", ":meta", "duration", "0", "burst", "x", "algorithm", "")
+	set(lua.LimitChange{Max: 7}, map[string]string{"max": "7", "duration": "1000"})
+	_, err = lua.SetLimit(t.Context(), q.client, q.keys, lua.LimitChange{Op: "reset"})
+	require.NoError(t, err)
+	require.Equal(t, "7", q.meta()["max"])
+	whole(1)
+}
+
 func (q *queue) unpaused() *queue {
 	q.do("HDEL", ":meta", "paused")
 	return q
@@ -239,6 +286,7 @@ func TestDrain(t *testing.T) {
 					q.do("LREM", ":wait2", "1", id)
 					q.do("ZADD", ":back", fmt.Sprint(record.Place()), id)
 				}
+				q.do("HSET", ":errors", "wait1", "retry\nfailed", "active", "retry\nfailed")
 				before := q.counts()
 				want := before[0] + before[3]
 				if delayed {
@@ -263,6 +311,8 @@ func TestDrain(t *testing.T) {
 					require.Equal(t, before[2]-before[3], after[2])
 					require.Equal(t, "delayed", q.state("later"))
 				}
+				require.EqualValues(t, 0, q.number("HEXISTS :errors wait1"))
+				require.EqualValues(t, 1, q.number("HEXISTS :errors active"))
 				left := q.list("KEYS " + q.keys.Job("*"))
 				require.Len(t, left, int(after[1]-1+after[2]+after[4]+after[5])-map[bool]int{false: 1}[delayed], "no record is left over")
 			})

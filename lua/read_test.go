@@ -253,7 +253,15 @@ func TestLook(t *testing.T) {
 		"raised":           {func(q *queue) { q.limited("1"); q.claim(2); q.claim(2); q.do("HSET", ":meta", "max", "2") }, 0},
 		"paused":           {func(q *queue) { q.wait("a"); q.do("HSET", ":meta", "paused", "1") }, -1},
 		"paused, with due": {func(q *queue) { q.enqueue(delayed("a", time.Minute)); q.do("HSET", ":meta", "paused", "1") }, time.Minute},
+		"priority 1":       {func(q *queue) { q.enqueue(lua.NewJob{ID: "a", Priority: 1, Body: "."}) }, 0},
+		"priority 3":       {func(q *queue) { q.enqueue(lua.NewJob{ID: "a", Priority: 3, Body: "."}) }, 0},
 		"priority 4":       {func(q *queue) { q.enqueue(lua.NewJob{ID: "a", Priority: 4, Body: "."}) }, 0},
+		"due, with active": {func(q *queue) {
+			q.wait("a")
+			q.claim(1)
+			q.enqueue(delayed("b", 1))
+			q.do("ZADD", ":delayed", "1", "b")
+		}, 0},
 		"dead and complete": {func(q *queue) {
 			q.wait("a", "b")
 			q.settle(q.claimed(lua.DeadLetter, 0, "x\n"))

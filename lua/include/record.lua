@@ -46,11 +46,6 @@ local function set_counter(key, field, n)
   call('SETRANGE', key, field[1], counter_hex(field, n))
 end
 
--- The record with one counter changed, before it is written.
-local function with_counter(record, field, n)
-  return string.sub(record, 1, field[1]) .. counter_hex(field, n) .. string.sub(record, field[1] + field[2] + 1)
-end
-
 -- A stand-in for a record that the server lost, so that the dead job can be looked at.
 local function lost_record(now)
   return new_head('2', 0, now) .. '.'
