@@ -51,7 +51,7 @@ type Status struct {
 	State      State
 	Attempts   int       // attempts spent; a running attempt is not counted before it ends
 	Deferrals  int       // times it was sent back by a limit or deferred by its handler
-	Reclaims   int       // times its lease ran out
+	Reclaims   int       // times its lease ran out since a handler last returned from it
 	EnqueuedAt time.Time // by the server's clock, as all times here
 	DueAt      time.Time // Delayed: when it is due
 	DelayedBy  DelayedBy // Delayed: what it waits for

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -29,6 +32,12 @@ func (a *app) connect(cmd *cobra.Command) (valkey.Client, error) {
 		text := err.Error()
 		if opt.Password != "" {
 			text = strings.ReplaceAll(text, opt.Password, "…")
+		}
+		switch {
+		case opt.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded), errors.As(err, new(tls.RecordHeaderError)):
+			text += "; the address asks for TLS: does the server speak it on this port?"
+		case opt.TLSConfig == nil && errors.Is(err, io.EOF):
+			text += "; the server hung up: does it want TLS (valkeys://) on this port?"
 		}
 		return nil, &exitError{exitUnreachable, fmt.Errorf("cannot reach Valkey at %s: %s", strings.Join(opt.InitAddress, ", "), text)}
 	}

@@ -95,3 +95,13 @@ func TestServerOfTheEnvironment(t *testing.T) {
 	p = startWith(t, []string{"VALKEY_URL=unix:///nonesuch"}, "queue", "ls", "--url", emqtest.URL(t))
 	assert.Equal(t, 0, p.wait(t), p.stderr.String())
 }
+
+func TestTLSTowardsAPlainServerIsHintedAt(t *testing.T) {
+	t.Parallel()
+	server, err := valkeyd.Start(valkeyd.Options{TCP: true})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	a := emq(t, "stats", "--url", strings.Replace(server.URL(), "valkey://", "valkeys://", 1))
+	assert.Equal(t, exitUnreachable, a.code)
+	assert.Contains(t, a.stderr, "does the server speak it on this port?")
+}
