@@ -29,6 +29,7 @@ import (
 
 	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/internal/model"
 	"github.com/echomq/emq/internal/valkeyd"
 	"github.com/echomq/emq/limiter"
 	"github.com/echomq/emq/queue"
@@ -149,6 +150,55 @@ func TestLastMillisecondOfAWindow(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, left, int64(0), "window %d", window)
 	}
+}
+
+// ---- Many limits ----
+
+// Three limits at once, one of them by key, over eight processes of which one is killed: each claim is held to what the model of the
+// queue would have handed out, neither more nor less.
+func TestFleetHoldsManyLimits(t *testing.T) {
+	t.Parallel()
+	const length = 30 * time.Second
+	q := newQueue(t, emqtest.Client(t))
+	audit(t, q)
+	for _, l := range []queue.NamedLimit{
+		{Name: "second", Limit: limiter.PerSecond(3)},
+		{Name: "long", Limit: limiter.Limit{Algorithm: limiter.SlidingLog, Max: 25, Window: 10 * time.Second}},
+		{Name: "tenant", By: "tenant", Limit: limiter.Limit{Algorithm: limiter.TokenBucket, Max: 1, Window: time.Second, Burst: 2}},
+	} {
+		_, err := q.SetNamedLimit(ctx, l, "test")
+		require.NoError(t, err)
+	}
+	var jobs []queue.Job
+	for i := range 400 {
+		tenant := []string{"a", "a", "a", "b", "c"}[i%5]
+		jobs = append(jobs, queue.Job{ID: fmt.Sprintf("j%d", i), Keys: map[string]string{"tenant": tenant}})
+	}
+	_, err := q.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	fleet := startFleet(t, q, 8, "FLEET_SLEEP=300ms", "FLEET_LEASE=2s")
+	eventually(t, length, "jobs run", func() bool { return len(fleet.lines()) >= 20 })
+	fleet.kill(0)
+	begun := time.Now()
+	eventually(t, 2*length, "30 s have passed", func() bool { return time.Since(begun) > length-5*time.Second })
+	fleet.stop()
+
+	r, left, err := model.Replay(entries(t, q), claim.DefaultMaxReclaims)
+	require.NoError(t, err)
+	require.Zero(t, r.Over, r.First)
+	require.Zero(t, r.Under, r.First)
+	require.LessOrEqual(t, r.Most(10*time.Second, func(model.Grant) bool { return true }), 25, "in any ten seconds")
+	for _, tenant := range []string{"a", "b", "c"} {
+		most := r.Most(time.Second, func(g model.Grant) bool { return g.Keys["tenant"] == tenant })
+		require.LessOrEqual(t, most, 2, "tenant %s in any second", tenant)
+	}
+	require.Greater(t, r.Granted, 60, "the longest of them lets 25 through each ten seconds")
+	done := 0
+	for _, j := range left.Jobs {
+		require.NotEqual(t, model.Dead, j.State)
+		done++
+	}
+	t.Logf("%d claims granted %d jobs and sent %d back; %d jobs are left", r.Claims, r.Granted, r.SentBack, done)
 }
 
 // ---- Order ----

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -107,8 +108,9 @@ type Job struct {
 	token    string
 	started  time.Time // before the claim was sent, by this process's monotonic clock
 	mu       sync.Mutex
-	leaseEnd time.Time // by the same clock, earlier than the server's; owned by mu
-	result   []byte    // owned by mu
+	leaseEnd time.Time        // by the same clock, earlier than the server's; owned by mu
+	result   []byte           // owned by mu
+	costs    map[string]int64 // real ones; owned by mu
 }
 
 // Token names this lease of the job. It is new with each claim, so a store that the handler writes to can refuse an earlier one.
@@ -124,6 +126,33 @@ func (j *Job) SetResult(result []byte) error {
 	defer j.mu.Unlock()
 	j.result = result
 	return nil
+}
+
+// SetCost says what the job really cost in a unit, in place of what it reserved. When the job is settled, in whatever way, the
+// difference is given back to the budget that it was taken from, as far as that still runs, or charged to it, even beyond its
+// max. The last call for a unit counts. It fails for a name outside the allow-list ([queue.ErrBadName]) and for a cost that is
+// negative or above [queue.MaxCost].
+func (j *Job) SetCost(unit string, cost int64) error {
+	if err := lua.CheckName("cost name", unit); err != nil {
+		return err
+	}
+	if cost < 0 || cost > queue.MaxCost {
+		return fmt.Errorf("emq: job %s: real cost %s is %d; want 0 to %d", j.ID, unit, cost, int64(queue.MaxCost))
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.costs == nil {
+		j.costs = map[string]int64{}
+	}
+	j.costs[unit] = cost
+	return nil
+}
+
+// realCosts are those that were set.
+func (j *Job) realCosts() map[string]int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.costs)
 }
 
 // LeaseEnd is when the lease ends at the latest by this process's clock, a little before it does by the server's.
@@ -142,8 +171,9 @@ type Batch struct {
 	// Limited: a limit that every job falls under refuses, and jobs wait for it. RetryAfter is when it grants again.
 	Limited    bool
 	RetryAfter time.Duration
-	// SentBack is the job that the refusal sent back as a delayed job, due after RetryAfter; empty when none was.
-	SentBack string
+	// SentBack are the jobs that limits refused: one for a limit that every job falls under, and those that joined the line of a
+	// bucket. They are delayed now and keep their places.
+	SentBack []SentBack
 	// Paused: the queue is paused; nothing is handed out.
 	Paused bool
 	// More: the claim stopped at its own bounds; ask again at once.
@@ -154,6 +184,13 @@ type Batch struct {
 	At time.Time
 	// Reclaimed counts leases that had run out and whose jobs went back to wait; Died counts jobs that went to dead.
 	Reclaimed, Died int
+}
+
+// SentBack is a job that a limit refused, and how long until it may be granted.
+type SentBack struct {
+	ID         string
+	By         queue.Blocker
+	RetryAfter time.Duration
 }
 
 // Claim brings back what is due, then takes up to k jobs, k at most [MaxBatch], and spends the queue's budget for them, all in
@@ -174,7 +211,7 @@ func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
 		return Batch{}, err
 	}
 	b := Batch{
-		Limited: got.Retry > 0, RetryAfter: got.Retry, SentBack: got.SentBack, Paused: got.Word == "paused", More: got.More,
+		Limited: got.Retry > 0, RetryAfter: got.Retry, Paused: got.Word == "paused", More: got.More,
 		Next: got.Next, At: got.Now, Reclaimed: got.Reclaimed, Died: got.Died,
 	}
 	var unreadable []lua.Settlement
@@ -192,13 +229,14 @@ func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
 		b.Jobs = append(b.Jobs, job)
 		c.meter.QueueTime(got.Now.Sub(record.Enqueued))
 	}
-	if got.Max > 0 {
+	if got.Limited {
 		c.meter.Admitted(len(got.IDs))
 	} else {
 		c.meter.Unlimited(len(got.IDs))
 	}
-	if b.SentBack != "" {
-		c.meter.RateLimitHit(b.RetryAfter)
+	for _, s := range got.SentBack {
+		b.SentBack = append(b.SentBack, SentBack(s))
+		c.meter.RateLimitHit(s.RetryAfter)
 	}
 	c.meter.Reclaimed(b.Reclaimed)
 	if len(unreadable) > 0 {

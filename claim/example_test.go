@@ -91,8 +91,8 @@ func ExampleClaimer_Claim() {
 		log.Fatal(err)
 	}
 	fmt.Println("claimed:", len(b.Jobs))
-	fmt.Println("limited:", b.Limited, "for", b.RetryAfter, "sent back:", b.SentBack)
-	job, err := q.Get(ctx, b.SentBack)
+	fmt.Println("limited:", b.Limited, "for", b.RetryAfter, "sent back:", b.SentBack[0].ID)
+	job, err := q.Get(ctx, b.SentBack[0].ID)
 	if err != nil {
 		log.Fatal(err)
 	}

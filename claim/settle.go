@@ -29,7 +29,8 @@ const (
 // ErrResultTooLarge: a result above [MaxResult]. It was not taken.
 var ErrResultTooLarge = errors.New("result too large")
 
-// Outcome is one way in which a claimed job ends. Make one with [Complete], [Retry], [Defer], [HandBack] or [DeadLetter].
+// Outcome is one way in which a claimed job ends. Make one with [Complete], [Retry], [Defer], [HandBack],
+// [RateLimited] or [DeadLetter].
 type Outcome struct {
 	Job  *Job
 	kind string
@@ -37,7 +38,7 @@ type Outcome struct {
 	text string
 }
 
-// Kind is the outcome's word: complete, retry, defer, back or dead.
+// Kind is the outcome's word: complete, retry, defer, back, limited or dead.
 func (o Outcome) Kind() string { return o.kind }
 
 // Wait is the delay of a retry or a deferral.
@@ -69,6 +70,16 @@ func Defer(job *Job, wait time.Duration) Outcome {
 
 // HandBack gives the job back unfinished, at its own place and without spending the attempt.
 func HandBack(job *Job) Outcome { return Outcome{Job: job, kind: lua.HandBack} }
+
+// RateLimited gives the job back at its own place without spending the attempt, and closes the queue for wait, or with a key the
+// jobs that have this job's value of it: what they call said that it wants no more until then. A job without such a key is
+// deferred. The text of err is kept as the close's reason.
+func RateLimited(job *Job, wait time.Duration, key string, err error) Outcome {
+	if _, has := job.Keys[key]; key != "" && !has {
+		return Defer(job, wait)
+	}
+	return Outcome{job, lua.Limited, max(0, wait), key + "\n" + Text(err)}
+}
 
 // DeadLetter gives the job up; it is kept until it is redriven or deleted. The text of err is kept with it.
 func DeadLetter(job *Job, reason queue.Reason, err error) Outcome {
@@ -108,7 +119,7 @@ func (c *Claimer) Settle(ctx context.Context, outcomes []Outcome) (answers []err
 	}
 	jobs := make([]lua.Settlement, len(outcomes))
 	for i, o := range outcomes {
-		jobs[i] = lua.Settlement{Outcome: o.kind, ID: o.Job.ID, Token: o.Job.token, Wait: o.wait, Text: o.text}
+		jobs[i] = lua.Settlement{Outcome: o.kind, ID: o.Job.ID, Token: o.Job.token, Wait: o.wait, Text: o.text, Costs: o.Job.realCosts()}
 	}
 	start := time.Now()
 	lost, err := c.send(ctx, jobs)

@@ -243,10 +243,11 @@ func TestAnotherRuntime(t *testing.T) {
 	require.Equal(t, "claimed", claimed[0])
 	token := claimed[2]
 	require.Regexp(t, `^[0-9a-f]{12}-nonce$`, token)
-	require.Equal(t, []string{"0", "30000", "60000", "a", "1", "0", "0", "1", "b"}, claimed[3:12], "one granted, the other sent back")
+	require.Equal(t, []string{"0", "30000", "60000", "1", "0", "0", "1", "1", "b"}, claimed[3:12], "one granted, the other sent back")
 	require.Regexp(t, `^1[0-9a-f]{23}0{9}\.$`, claimed[12], "its record")
+	require.Equal(t, []string{"a", "", "60000"}, claimed[13:])
 	require.Equal(t, []string{"settled", "dl"}, texts(call("settle", "p", "1", "30000",
-		"complete", "b", token, "0", "", "complete", "a", token, "0", "")))
+		"complete", "b", token, "0", "", "", "complete", "a", token, "0", "", "")))
 	found := texts(call("job", "a"))
 	require.Equal(t, []string{"found", "delayed", "limit"}, []string{found[0], found[2], found[4]})
 	require.True(t, strings.HasSuffix(found[5], "n4:mail.hello"))
@@ -259,6 +260,30 @@ func TestAnotherRuntime(t *testing.T) {
 	retry, err := strconv.Atoi(stopped[5])
 	require.NoError(t, err)
 	require.Greater(t, retry, 60000, "the manual stop keeps its time")
+
+	// A limit by key and by cost, of which a job gives back what it did not need.
+	require.NoError(t, do("DEL", prefix+"limiter", prefix+"meta").Error())
+	set := texts(call("named", "set", "tpm", "10", "60000", "", "token_bucket", "tenant", "tokens", "", "why", "big one", "20", "", ""))
+	require.Equal(t, []string{"set", ""}, slices.Delete(set, 1, 2))
+	words, err := do("HGET", prefix+"limits", "tpm").ToString()
+	require.NoError(t, err)
+	require.Regexp(t, `^tpm token_bucket 10 60000 0 tenant tokens live 1 \d+ why$`, words)
+	require.Equal(t, []string{"enqueued", "new", "new", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue",
+		"x", "1", "", "k14:tenant=big onec9:tokens=20.", "y", "1", "", "k14:tenant=big onec8:tokens=5.",
+		"z", "1", "", "k14:tenant=big onec9:tokens=21.")), 1, 2))
+	granted := texts(call("claim", "fourth", "9", "30000", "3"))
+	require.Equal(t, []string{"c", "y", "tpm:big%20one"}, []string{granted[13], granted[len(granted)-3], granted[len(granted)-2]})
+	line, err := do("ZCARD", prefix+"line:tpm:big%20one").AsInt64()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, line)
+	require.Equal(t, []string{"settled", "d"}, texts(call("settle", "p", "2", "30000", "complete", "x", granted[2], "0", "", "tokens=3")))
+	require.Equal(t, "y", texts(call("claim", "fifth", "9", "30000", "3"))[11])
+
+	// A closed key value.
+	require.Equal(t, "set", texts(call("close", "close", "tenant", "big one", "+5000", "429"))[0])
+	call("enqueue", "v", "1", "", "k14:tenant=big one.")
+	shut := texts(call("claim", "sixth", "9", "30000", "3"))
+	require.Equal(t, []string{"v", "=tenant:big%20one"}, shut[len(shut)-3:len(shut)-1])
 }
 
 // The README's program is one that compiles.

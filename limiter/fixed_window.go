@@ -57,6 +57,22 @@ func (b *fixedWindow) deny(n int64) {
 	}
 }
 
+func (b *fixedWindow) charge(n int64) { b.spend(min(n, Most-b.count)) }
+
+func (b *fixedWindow) mark() string {
+	if b.open {
+		return strconv.FormatInt(b.m.window, 10)
+	}
+	return strconv.FormatInt(b.m.opened+1, 10)
+}
+
+// giveBack wants the same window, and one that it knows.
+func (b *fixedWindow) giveBack(n int64, mark string) {
+	if b.open && b.m.window > 0 && mark == strconv.FormatInt(b.m.window, 10) {
+		b.refund(n)
+	}
+}
+
 func (b *fixedWindow) resetIn() int64 {
 	if b.count == 0 {
 		return 0
@@ -65,6 +81,10 @@ func (b *fixedWindow) resetIn() int64 {
 }
 
 func (b *fixedWindow) write() {
+	if b.change != 0 && !b.open {
+		b.m.opened++
+		b.m.window = b.m.opened
+	}
 	if b.change != 0 {
 		b.m.value = strconv.FormatInt(b.count, 10)
 	}

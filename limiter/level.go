@@ -1,5 +1,7 @@
 package limiter
 
+import "fmt"
+
 // level is what token_bucket and leaky_bucket share: a level that runs out evenly. At a rate of max/window = p/q in lowest terms,
 // q parts make a unit and p parts run out in a ms, so all is whole numbers.
 type level struct {
@@ -10,6 +12,7 @@ type level struct {
 	used     int64 // in parts
 	at       int64 // ms of used; ahead of now while time stands still
 	change   bool
+	debt     bool // it may lie above the capacity by a charge
 }
 
 func readLevel(m *Model, now int64, l Limit, cut bool) (level, error) {
@@ -29,7 +32,8 @@ func readLevel(m *Model, now int64, l Limit, cut bool) (level, error) {
 		return level{}, m.corrupt()
 	}
 	used = scaleUp(used, b.q, q)
-	if cut {
+	b.debt = m.debt > 0 && m.debt == b.capacity/b.q
+	if cut && !b.debt {
 		used = min(used, b.capacity)
 	}
 	if at-now > window { // the clock stepped far back
@@ -75,6 +79,26 @@ func (b *level) refund(n int64) {
 	b.change = true
 }
 
+func (b *level) charge(n int64) {
+	if n > 0 {
+		b.spend(min(n, (Most-b.used)/b.q))
+		b.debt = true
+	}
+}
+
+func (b *level) mark() string { return join(b.p, b.q, b.at) }
+
+// giveBack gives back what has not run out since, if the rate is the same.
+func (b *level) giveBack(n int64, mark string) {
+	var p, q, at int64
+	fmt.Sscan(mark, &p, &q, &at)
+	parts, passed := n*b.q, max(0, b.now-at)
+	if p != b.p || q != b.q || passed >= b.time(parts) {
+		return
+	}
+	b.used, b.change = max(0, b.used-(parts-passed*b.p)), true
+}
+
 func (b *level) resetIn() int64 {
 	if b.used == 0 {
 		return 0
@@ -89,5 +113,8 @@ func (b *level) write() {
 		b.m.Reset()
 	default:
 		b.m.Put(join(b.q, b.used, b.at), b.now+reset)
+		if b.debt && b.used > b.capacity {
+			b.m.debt = b.capacity / b.q
+		}
 	}
 }

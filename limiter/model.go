@@ -19,15 +19,18 @@ type Model struct {
 	value string  // what the key holds, if that is a string
 	log   []int64 // the scores of a sorted set, in order; nil if the key holds none
 	end   int64   // ms at which the key's TTL runs out, or NoEnd; 0 when there is no key
+	debt  int64   // the capacity of a bucket above which its level lies by a charge; 0 for none
+
+	opened, window int64 // fixed windows opened by takes so far, and which of them runs; 0 for one that others opened
 }
 
 // Put makes the bucket one whose key was set to value by somebody else. end is when the key's TTL runs out, or [NoEnd]. From
 // a value that is no state of its limit's algorithm every call but [Model.Reset] fails with a [*lua.CorruptError], until end.
-func (m *Model) Put(value string, end int64) { *m = Model{value: value, end: end} }
+func (m *Model) Put(value string, end int64) { *m = Model{value: value, end: end, opened: m.opened} }
 
 // PutLog makes the bucket one whose key holds the log of a [SlidingLog], with a unit taken at each of the times.
 func (m *Model) PutLog(times []int64, end int64) {
-	*m = Model{log: slices.Sorted(slices.Values(times)), end: end}
+	*m = Model{log: slices.Sorted(slices.Values(times)), end: end, opened: m.opened}
 }
 
 // State is what the key holds at now, a string or the times of a log, and when its TTL runs out; end is 0 when there is no key.
@@ -57,7 +60,49 @@ func (m *Model) Refund(now int64, limit Limit, n int64) (Decision, error) {
 }
 
 // Reset makes the bucket one that nothing was taken of.
-func (m *Model) Reset() { *m = Model{} }
+func (m *Model) Reset() { *m = Model{opened: m.opened} }
+
+// Mark says where units that are taken now are taken from. It fails as Take does.
+func (m *Model) Mark(now int64, limit Limit) (string, error) {
+	if limit.Max == 0 {
+		return "", nil
+	}
+	b, err := m.judge(now, limit)
+	if err != nil {
+		return "", err
+	}
+	return b.mark(), nil
+}
+
+// GiveBack gives back n of the units that were taken with a mark, where they were taken and nowhere else: in the same fixed window;
+// from a log exactly those entries; from a counter's window while it is the current or the previous one; of a bucket's level what has
+// not run out since. It fails as Take does.
+func (m *Model) GiveBack(now int64, limit Limit, n int64, mark string) error {
+	return m.change(now, limit, func(b judged) { b.giveBack(n, mark) })
+}
+
+// Charge takes n units whether they remain or not. It fails as Take does.
+func (m *Model) Charge(now int64, limit Limit, n int64) error {
+	return m.change(now, limit, func(b judged) { b.charge(n) })
+}
+
+// Repair writes what any call that may write would: an end for a key without one, and a state that a clock behind it left. It fails as
+// Take does.
+func (m *Model) Repair(now int64, limit Limit) error {
+	return m.change(now, limit, func(judged) {})
+}
+
+func (m *Model) change(now int64, limit Limit, do func(judged)) error {
+	if limit.Max == 0 {
+		return nil
+	}
+	b, err := m.judge(now, limit)
+	if err == nil {
+		do(b)
+		b.write()
+	}
+	return err
+}
 
 // expire drops the key as the server does, which can still read it in the ms of its end.
 func (m *Model) expire(now int64) {
@@ -114,8 +159,11 @@ type judged interface {
 	spend(n int64)      // n up to free
 	refund(n int64)     // up to n
 	deny(n int64)       // counts a denied call
-	resetIn() int64     // ms until all is free
-	write()             // what was spent, refunded and denied, and repairs
+	mark() string       // where units are taken from
+	giveBack(n int64, mark string)
+	charge(n int64) // whether they are free or not
+	resetIn() int64 // ms until all is free
+	write()         // what was spent, refunded and denied, and repairs
 }
 
 // judge reads the bucket as the limit's algorithm does.

@@ -1,12 +1,17 @@
 package limiter
 
+import (
+	"slices"
+	"strconv"
+)
+
 // slidingLog is one entry for each unit: the ms in which it was taken.
 type slidingLog struct {
 	m                *Model
 	now, max, window int64
 	times            []int64 // of the units that count, in order
 	stamp            int64   // the time of units taken now
-	change           bool
+	change, rebased  bool
 }
 
 func readSlidingLog(m *Model, now int64, l Limit) judged {
@@ -23,7 +28,7 @@ func readSlidingLog(m *Model, now int64, l Limit) judged {
 		}
 	}
 	if newest-now > b.window { // the clock stepped far back: as if all had been taken now
-		b.stamp, b.change = now, true
+		b.stamp, b.change, b.rebased = now, true, true
 		for i := range b.times {
 			b.times[i] = now
 		}
@@ -60,6 +65,32 @@ func (b *slidingLog) deny(n int64) {
 	b.times = b.times[max(0, int64(len(b.times))-b.max):]
 }
 
+// charge leaves room: a log holds a million units of debt.
+func (b *slidingLog) charge(n int64) {
+	if n > 0 {
+		b.spend(min(n, MostLogged))
+	}
+}
+
+func (b *slidingLog) mark() string { return strconv.FormatInt(b.stamp, 10) }
+
+// giveBack takes out units of that very time: which of them does not matter.
+func (b *slidingLog) giveBack(n int64, mark string) {
+	if b.rebased {
+		return
+	}
+	stamp, _ := strconv.ParseInt(mark, 10, 64)
+	first, _ := slices.BinarySearch(b.times, stamp)
+	last, _ := slices.BinarySearch(b.times, stamp+1)
+	if back := int(min(n, int64(last-first))); back > 0 {
+		b.times = slices.Delete(slices.Clone(b.times), first, first+back)
+		b.m.log = slices.Clone(b.times)
+		if len(b.times) == 0 && !b.change {
+			b.m.Reset()
+		}
+	}
+}
+
 func (b *slidingLog) resetIn() int64 {
 	if len(b.times) == 0 {
 		return 0
@@ -73,6 +104,6 @@ func (b *slidingLog) write() {
 	case len(b.times) == 0:
 		b.m.Reset()
 	default:
-		*b.m = Model{log: b.times, end: b.now + b.resetIn()}
+		b.m.PutLog(b.times, b.now+b.resetIn())
 	}
 }

@@ -74,6 +74,23 @@ func (b *slidingWindowCounter) refund(n int64) {
 
 func (b *slidingWindowCounter) deny(int64) {}
 
+func (b *slidingWindowCounter) charge(n int64) {
+	if n = min(n, Most-b.current); n > 0 {
+		b.spend(n)
+	}
+}
+
+func (b *slidingWindowCounter) mark() string { return join(b.window, b.index) }
+
+func (b *slidingWindowCounter) giveBack(n int64, mark string) {
+	switch mark {
+	case join(b.window, b.index):
+		b.current, b.change = b.current-min(n, b.current), true
+	case join(b.window, b.index-1):
+		b.previous, b.change = b.previous-min(n, b.previous), true
+	}
+}
+
 func (b *slidingWindowCounter) resetIn() int64 {
 	switch {
 	case b.current > 0:

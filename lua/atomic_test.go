@@ -184,19 +184,74 @@ var scenes = map[string]map[string]scene{
 				q.do("ZADD", ":active", far, member)
 			}
 		}),
+		"lines":            claimingLined(100, nothing),
+		"some lines":       claimingLined(3, nothing),
+		"lines, paused":    claimingLined(9, func(q *queue) { q.do("HSET", ":meta", "paused", "1") }),
+		"lines, all stale": claimingLined(9, func(q *queue) { q.limit("set chat max=2") }),
+		"lines, closed":    claimingLined(9, func(q *queue) { q.close("", "", "+1000") }),
+		"lines, all refused": claimingLined(9, func(q *queue) {
+			q.limit("set all max=3 window=60000")
+			q.limit("set all.flight max=500 algorithm=concurrency")
+		}),
+		"lines, uncounted":  claimingLined(9, func(q *queue) { q.do("ZUNIONSTORE", ":uncounted", "1", ":active") }),
+		"lines, clock back": claimingLined(9, far),
 	},
 	"enqueue": {
 		"no limit":      enqueuing(nothing),
 		"refused":       enqueuing(limit("1", "1")),
 		"misconfigured": enqueuing(limit("x", "1")),
+		"limits":        callingLined(enqueueLined),
+		"limits, closed": func(q *queue) func() error {
+			lined(q)
+			q.limit("set all max=1 algorithm=token_bucket")
+			q.close("", "", "+1000")
+			q.do("DEL", ":wake", ":audit")
+			return func() error { return enqueueLined(q) }
+		},
 	},
 	"settle": {
 		"each outcome": func(q *queue) func() error {
 			jobs := settled(q)
 			return func() error { return second(q.trySettle(jobs...)) }
 		},
+		"real costs": realCosts,
+	},
+	"named": {
+		"set new":        naming("set new max=5 by=tenant unit=tokens"),
+		"changed":        naming("set chat max=5 window=500"),
+		"with overrides": naming("set chat", lua.NamedValue{Value: "a:b", Max: "0"}, lua.NamedValue{Value: "a", Max: "2", Window: "50", Burst: "1"}),
+		"without":        naming("set tpm", lua.NamedValue{Value: "p"}),
+		"unset":          naming("unset tpm"),
+		"reset":          naming("reset chat"),
+		"reset a value":  naming("reset chat", lua.NamedValue{Value: "a"}),
+		"reset for all":  naming("reset bits"),
+		"concurrency":    naming("set places max=5 by=chat algorithm=concurrency"),
+		"set again": func(q *queue) func() error {
+			lined(q)
+			q.limit("unset flight")
+			q.limit("unset chat")
+			q.do("DEL", ":audit", ":wake")
+			return func() error { _, _, err := q.tryLimit("set flight max=1 by=chat algorithm=concurrency"); return err }
+		},
+	},
+	"close": {
+		"queue":        closing("close", "", "", "+1000"),
+		"value":        closing("close", "model", "m", "@1800000009000"),
+		"no longer":    closing("close", "region", "r", "+1"),
+		"reopened":     closing("reopen", "region", "r", ""),
+		"reopen queue": closing("reopen", "", "", ""),
+		"some are over": func(q *queue) func() error {
+			lined(q)
+			q.do("ZADD", ":closed", "5", "model:x", "6", "queue")
+			q.do("HSET", ":reasons", "model:x", "5\nwhy", "queue", "5\nwhy")
+			return func() error {
+				_, _, err := lua.Close(q.ctx(), q.client, q.keys, "close", "", "", "+10", "new")
+				return err
+			}
+		},
 	},
 	"extend": {
+		"places": extendLined,
 		"some": func(q *queue) func() error {
 			jobs := settled(q)
 			return func() error { return second(lua.Extend(q.ctx(), q.client, q.keys, time.Hour, jobs)) }
@@ -219,20 +274,29 @@ var scenes = map[string]map[string]scene{
 	"run": {
 		"delayed": calling(func(q *queue) error { return second(runNow(q, "due1", "sent")) }),
 		"some":    calling(func(q *queue) error { return second(runNow(q, "due1", "due4", "sent", "sent", "wait1", "none")) }),
+		"lines":   callingLined(func(q *queue) error { return second(runNow(q, "a2", "a3", "r1", "m2", "o2", "s2", "new")) }),
 	},
 	"redrive": {
 		"some": calling(func(q *queue) error { return second(redrive(q, "dead1", "dead4", "dead4", "wait1", "none")) }),
+		"lines": func(q *queue) func() error {
+			lined(q)
+			q.do("ZADD", ":dead", "1", "free")
+			return func() error { return second(redrive(q, "free", "a2", "r1")) }
+		},
 	},
 	"remove": {
 		"waiting":   calling(func(q *queue) error { return second(remove(q, "wait1", "wait4", "back", "back", "active")) }),
 		"delayed":   calling(func(q *queue) error { return second(remove(q, "due1", "sent", "none")) }),
 		"dead":      calling(func(q *queue) error { return second(remove(q, "dead1", "dead4")) }),
 		"completed": calling(func(q *queue) error { return second(remove(q, "kept1")) }),
+		"lines":     callingLined(func(q *queue) error { return second(remove(q, "a2", "a3", "r1", "m2", "o2", "s2", "new", "t1")) }),
 	},
 	"drain": {
 		"waiting": calling(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, false, 100); return err }),
 		"delayed": calling(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, true, 100); return err }),
 		"two":     calling(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, true, 2); return err }),
+		"lines":   callingLined(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, false, 100); return err }),
+		"a line":  callingLined(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, true, 9); return err }),
 	},
 	"take": {
 		"new":     taking("take", ""),
@@ -381,7 +445,7 @@ func TestGarbageInTheState(t *testing.T) {
 			return
 		}
 		good := q.digest()
-		for _, field := range []string{"seq", "seen", "alarm", "largest"} {
+		for _, field := range []string{"seq", "seen", "alarm", "largest", "held"} {
 			was := q.text("HGET :state " + field)
 			for _, value := range []string{"", "abc", "-1", "05", "1.5", "1e3", " 1", "9007199254740992"} {
 				q.do("HSET", ":state", field, value)
@@ -397,7 +461,7 @@ func TestGarbageInTheState(t *testing.T) {
 		require.Equal(t, good, q.digest())
 		q.do("HSET", ":state", "seq", "140737488355328")
 		require.Error(t, q.unchanged(p.call, "a sequence that records have no room for"))
-		for _, field := range []string{"seq", "seen", "alarm", "largest"} {
+		for _, field := range []string{"seq", "seen", "alarm", "largest", "held"} {
 			q.do("HSET", ":state", field, "140737488355327")
 		}
 		require.NoError(t, p.call())

@@ -124,7 +124,7 @@ func TestBatchIsManySingleClaims(t *testing.T) {
 			}
 		}
 		require.Equal(t, singly, batched, "k %d of %v", k, before)
-		require.Equal(t, single.SentBack, batch.SentBack)
+		require.Equal(t, sentBack(single), sentBack(batch))
 		require.Equal(t, single.Retry, batch.Retry)
 		require.Equal(t, w[1].jobs(), w[0].jobs())
 	}

@@ -25,13 +25,20 @@ type Claimed struct {
 	Token     string        // of the leases it granted
 	More      bool          // it stopped at its own bounds: ask again at once
 	Next      time.Duration // when it is worth claiming again; -1 when nothing is known to come
-	Retry     time.Duration // when the budget that refused is back; 0 when nothing was refused
-	SentBack  string        // the job that was sent back, if any
-	Max       int64         // the queue's own limit, 0 when it has none
+	Retry     time.Duration // when the budget of all jobs that refused is back; 0 when none did
+	Limited   bool          // the queue has limits
 	Reclaimed int           // leases that had run out and went back to wait
 	Died      int           // jobs that went to dead: lost too often, or without a record
 	IDs       []string      // the jobs granted …
 	Records   []string      // … and their records
+	SentBack  []SentBack    // jobs that a limit refused
+}
+
+// SentBack is a job that a bucket refused, and when it may be granted.
+type SentBack struct {
+	ID         string
+	By         Blocker
+	RetryAfter time.Duration
 }
 
 // Claim brings back what is due and hands out up to k jobs, at most 1,000, under leases. It is never sent again after a
@@ -44,12 +51,12 @@ func Claim(ctx context.Context, c valkey.Client, keys Keys, nonce string, k int,
 	const fixed = 10
 	out := Claimed{
 		Word: r.word, Now: time.UnixMilli(r.number(0)), Token: r.text(1), More: r.number(2) == 1, Next: r.ms(3), Retry: r.ms(4),
-		SentBack: r.text(5), Max: r.number(6), Reclaimed: int(r.number(7)), Died: int(r.number(8)),
+		Limited: r.number(5) == 1, Reclaimed: int(r.number(6)), Died: int(r.number(7)),
 	}
 	if out.Next < 0 {
 		out.Next = -1
 	}
-	n := int(r.number(9))
+	n := int(r.number(8))
 	if n > 0 && !strings.HasSuffix(out.Token, "-"+nonce) {
 		return Claimed{}, fmt.Errorf("emq: claim: the answer carries the token %q of another call; the connection is out of step", out.Token)
 	}
@@ -61,6 +68,9 @@ func Claim(ctx context.Context, c valkey.Client, keys Keys, nonce string, k int,
 		if out.Records[i], err = r.values[fixed+2*i+1].ToString(); err != nil {
 			return Claimed{}, fmt.Errorf("emq: claim: record of job %s: %w", out.IDs[i], err)
 		}
+	}
+	for i := fixed + 2*n; i+2 < len(r.values); i += 3 {
+		out.SentBack = append(out.SentBack, SentBack{r.text(i), ParseBlocker(r.text(i + 1)), r.ms(i + 2)})
 	}
 	return out, nil
 }

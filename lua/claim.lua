@@ -1,20 +1,30 @@
 #!lua flags=allow-oom
--- claim brings due jobs and ended leases back, then hands out up to k jobs and spends the queue's budget, in one step.
+-- claim brings due jobs and ended leases back, then hands out up to k jobs and spends the budgets they fall under, in one step.
 local meta      = KEYS[1]
 local state     = KEYS[2]
 local limiter   = KEYS[3]
-local wait1     = KEYS[4]
-local wait2     = KEYS[5]
-local wait3     = KEYS[6]
-local wait4     = KEYS[7]
-local back      = KEYS[8]
-local sent      = KEYS[9]
-local delayed   = KEYS[10]
-local active    = KEYS[11]
-local dead      = KEYS[12]
-local errors    = KEYS[13]
-local wake      = KEYS[14]
-local audit     = KEYS[15]
+local limits    = KEYS[4]
+local overrides = KEYS[5]
+local closed    = KEYS[6]
+local reasons   = KEYS[7]
+local wait1     = KEYS[8]
+local wait2     = KEYS[9]
+local wait3     = KEYS[10]
+local wait4     = KEYS[11]
+local back      = KEYS[12]
+local sent      = KEYS[13]
+local lines     = KEYS[14]
+local open      = KEYS[15]
+local stale     = KEYS[16]
+local tally     = KEYS[17]
+local delayed   = KEYS[18]
+local active    = KEYS[19]
+local leases    = KEYS[20]
+local uncounted = KEYS[21]
+local dead      = KEYS[22]
+local errors    = KEYS[23]
+local wake      = KEYS[24]
+local audit     = KEYS[25]
 local nonce     = ARGV[1]
 local k         = tonumber(ARGV[2])   -- up to 1000
 local lease     = tonumber(ARGV[3])
@@ -29,302 +39,268 @@ local reclaims  = tonumber(ARGV[4])
 -- include token_bucket.lua
 -- include leaky_bucket.lua
 -- include bucket.lua
+-- include concurrency.lua
 -- include record.lua
 -- include state.lua
 k = math.max(0, math.min(k, 1000))
 
--- ---- Read: settings, clock, budget ----
+-- ---- Read: settings, limits, clock, budget ----
 local now = clock()
+-- include limits.lua
 local own, field, value = settings(meta)
 if not own then return {'misconfigured', meta, field, value} end
 local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
+local named, bad_name, bad_text = read_limits(limits)
+if not named then return {'misconfigured', limits, bad_name, bad_text} end
 local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
 local valid, garbage = bucket_read(budget, now)
 if not valid then return {'corrupt', limiter, garbage} end
+-- include closed.lua
+-- include line.lua
+-- include leases.lua
+-- include judge.lua
 -- include wake.lua
 -- include audit.lua
 call('ZCARD', dead)
 call('HLEN', errors)
+call('HLEN', leases)
 
 local BYTES = 262144            -- no further job is added after this much payload
-local steps = 128               -- for what comes back and for what is lost; k more are granted
+local steps = 128               -- for what comes back, is lost or refused; k more are granted
 local seq = kept.seq
-local edits = {}                -- {id, field, text}: changes of records, written at the end
+local heads = {}                -- the heads of records that change, by id, written at the end
 local lost = {}                 -- ids whose record the server lost
-local poisoned = {}             -- ids whose lease ran out once too often: {id, times}
-local returning = {}            -- jobs that come at a place of their own: {place, id, from}
-local tails = {{}, {}, {}, {}}  -- due jobs at the end of the line, by priority
-local tail_places = {}
+local dying = {}                -- jobs that go to dead: {id, reason and text}
 local lists = {wait1, wait2, wait3, wait4}
+-- include candidates.lua
 
--- ---- Read: a clock that stepped back cuts what lies further ahead than its own length ----
-local stepped = kept.seen > now + 1000
-local cut_leases, cut_sent = {}, {}
-local longest = own.duration * (own.algorithm == 'fixed_window' and 1 or 2) -- that a limit may send a job back
-if stepped then
-  cut_leases = call('ZRANGE', active, '(' .. text(now + lease), '+inf', 'BYSCORE', 'LIMIT', '0', text(steps))
-  steps = steps - #cut_leases
-  for _, id in ipairs(call('ZRANGE', sent, '0', text(steps))) do
-    local due = tonumber(call('ZSCORE', delayed, id) or '0')
-    if due > now + longest then table.insert(cut_sent, id) end
-  end
-  steps = math.max(0, steps - #cut_sent)
+-- Changes a counter in the head of a record.
+local function change(id, record, field, digits)
+  local head = heads[id] or string.sub(record, 1, HEAD)
+  heads[id] = string.sub(head, 1, field[1]) .. digits .. string.sub(head, field[1] + field[2] + 1)
 end
 
--- ---- Read: due delayed jobs, ended leases ----
-local due = call('ZRANGE', delayed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(steps))
-steps = steps - #due
-local sent_count = call('ZCARD', sent)
-local due_sent = {}
-for _, id in ipairs(due) do
-  local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
-  local place = place_of(head)
-  local was_sent = sent_count > 0 and call('ZSCORE', sent, id)
-  if was_sent then table.insert(due_sent, id) end
-  if not place then
-    table.insert(lost, id)
-  elseif was_sent then
-    table.insert(returning, {place, id, 'due'})
-  else
-    seq = seq + 1
-    local priority = tonumber(string.sub(head, 1, 1))
-    table.insert(tails[priority], id)
-    tail_places[id] = priority * 1125899906842624 + seq
-    table.insert(edits, {id, SEQUENCE, sequence_hex(seq)})
-  end
-end
+-- include step.lua
+-- include returns.lua
+-- include counting.lua
 
-local ended = call('ZRANGE', active, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(steps))
-steps = steps - #ended
-local reclaimed, lost_times = {}, {}
-for _, member in ipairs(ended) do
-  local id = string.match(member, '^[^|]+')
-  local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
-  local place = place_of(head)
-  if not place then
-    table.insert(lost, id)
-  else
-    local times = counter(head, RECLAIMS) + 1
-    table.insert(edits, {id, RECLAIMS, counter_hex(RECLAIMS, times)})
-    if times >= reclaims then
-      table.insert(poisoned, {id, times})
-    else
-      lost_times[id] = times
-      table.insert(reclaimed, id)
-      table.insert(returning, {place, id, 'ended'})
-    end
-  end
-end
-local more = steps <= 0
-local came_back = call('ZCARD', back)
+-- ---- Read: what comes back ----
+steps = steps - step.read(steps)
+steps = steps - read_due(steps)
+steps = steps - read_ended(steps)
+call('ZCARD', back)
+local more = steps <= 0 or #counting.members > 0
 for priority, list in ipairs(lists) do
-  if #tails[priority] > 0 then call('LLEN', list) end
+  if #candidates.tails[priority] > 0 then call('LLEN', list) end
 end
+-- After a step of the clock all lines are judged anew, by the next claim.
+local all_stale = step.back and line.some
+if all_stale then more = true end
 
 -- ---- Judge: the lowest place first, budgets in memory ----
-local grants = {}               -- {id, record}
-local granted, bytes, free = 0, 0, budget.free
-local refused, left_behind      -- the job that the budget refused; whether a grantable job stays
+local grants = {}               -- {id, record, what its lease holds}
+local granted, bytes = 0, 0
+local refused, left_behind      -- the job that a limit for all refused (false for none); whether a grantable job stays
 local suspect                   -- granted a job that may be what its workers are lost by: nothing else goes with it
-local taken = {0, 0, 0, 0}      -- taken from the head of each list
-local tail_taken = {0, 0, 0, 0}
-local from_back, from_sent = {}, {}
-local gone = {}                 -- returning jobs that were granted, sent back or lost: not put into back
+local sent_back = {}            -- ids, buckets, retry-afters of jobs that joined lines
+local moved = {}                -- the same of jobs that went from one line to another
+local token = sequence_hex(seq + 1) .. '-' .. nonce
+limited.opening = text(seq + 1)
 
-if not own.paused then
-  if came_back > 0 then
-    local heads = call('ZRANGE', back, '0', text(k), 'WITHSCORES')
-    for i = 1, #heads, 2 do table.insert(returning, {tonumber(heads[i + 1]), heads[i], 'back'}) end
-  end
-  if free > 0 and sent_count > #due_sent then
-    -- The budget is back before their time: jobs that it sent back come first, each at its place.
-    local is_due = {}
-    for _, id in ipairs(due_sent) do is_due[id] = true end
-    local heads = call('ZRANGE', sent, '0', text(k + #due_sent), 'WITHSCORES')
-    for i = 1, #heads, 2 do
-      if not is_due[heads[i]] then table.insert(returning, {tonumber(heads[i + 1]), heads[i], 'sent'}) end
+local function grant(job, asks)
+  local place, id, record = job[1], job[2], job[5]
+  candidates.leave(job)
+  judge.drop_holds(id, asks)
+  granted, bytes = granted + 1, bytes + #record
+  grants[granted] = {id, record, judge.spend(record, asks)}
+  if counter(record, MOVES) > 0 then change(id, record, MOVES, '0') end
+  local times = returns.times[id] or counter(record, RECLAIMS)
+  suspect = times > 0 and times >= reclaims - 1
+end
+
+-- The job stands in the line of a bucket from now on.
+local function send_back(job, asks, bucket, retry)
+  local place, id, stands, record = job[1], job[2], job[4], job[5]
+  local moves = counter(record, MOVES)
+  if bucket.line == stands then
+    candidates.stay(job, now + retry)
+  else
+    local head = line.head(bucket.line)
+    line.join(bucket.line, place, id)
+    if not (head and head < place) then line.sleep(bucket.line, now + retry) end
+    candidates.leave(job)
+    if stands then
+      moves = moves + 1
+      change(id, record, MOVES, counter_hex(MOVES, moves))
+      table.insert(moved, id .. ' ' .. bucket.id .. ' ' .. text(retry))
+    else
+      change(id, record, DEFERRALS, counter_hex(DEFERRALS, counter(record, DEFERRALS) + 1))
+      local n = #sent_back
+      sent_back[n + 1], sent_back[n + 2], sent_back[n + 3] = id, bucket.id, text(retry)
     end
   end
-  table.sort(returning, function(a, b) return a[1] < b[1] end)
+  if moves >= MOVES_TO_HOLD then judge.hold(place, id, asks, candidates.reopen) end
+end
 
+local function hand_out()
+  judge.sort(budget, named)
+  local free = judge.free()
+  local refusals = math.max(32, steps)
+  local reach = k + refusals        -- places of their own that are read
+  candidates.read_set(back, 'back', {}, reach)
+  -- The budget may be back before their time: jobs that it sent back come first, each at its place.
+  if free > 0 then candidates.read_set(sent, 'sent', returns.is_due, reach) end
+  candidates.sort()
+  if candidates.read_lines(reach) then more = true end
   local chunk = math.max(1, math.min(257, math.floor(BYTES / math.max(1, kept.largest))))
-  local priority, in_tail, ids, records, at = 1, false, {}, {}, 1
+  local least = (#judged > 0 or some_closed) and 64 or 1 -- records read at once: the refused ones are not counted in k
 
-  -- The head of the lists: id and record, or nil. It reads on in chunks small enough for the payloads of this queue.
-  local function list_head()
-    while at > #ids and priority <= 4 do
-      local want = math.min(chunk, k - granted + 1, free + 1)
-      if in_tail then
-        local tail, from = tails[priority], tail_taken[priority]
-        ids = {}
-        for i = from + 1, math.min(#tail, from + want) do table.insert(ids, tail[i]) end
-      else
-        local from = taken[priority]
-        ids = call('LRANGE', lists[priority], text(from), text(from + want - 1))
-      end
-      at = 1
-      if #ids > 0 then
-        local keys = {}
-        for i = 1, #ids do keys[i] = job_key(ids[i]) end
-        records = call('MGET', unpack(keys))
-      elseif in_tail then
-        priority, in_tail = priority + 1, false
-      else
-        in_tail = true
-      end
-    end
-    return ids[at], records[at] or ''
-  end
-
-  local next_returning = 1
-  local function skip_list()
-    at = at + 1
-    local counts = in_tail and tail_taken or taken
-    counts[priority] = counts[priority] + 1
-  end
-
-  while true do
-    local job = returning[next_returning]
-    while job and job[3] == 'sent' and free <= 0 do
-      next_returning = next_returning + 1
-      job = returning[next_returning]
-    end
-    local id, record = list_head()
-    local place = id and (tail_places[id] or place_of(record))
-    local listed = id and not (job and place and job[1] < place)
-    if not listed then
-      if not job then break end
-      id, record = job[2], call('GET', job_key(job[2])) or ''
-      place = place_of(record)
-    end
-
-    if place and (granted == k or (suspect and free > 0)) then
-      left_behind = free > 0
-      more = more or granted < k
-      if free <= 0 then refused = false end
-      break
-    end
-    if place and free > 0 and bytes >= BYTES then
+  while not limited.broken do
+    local job = candidates.head(math.min(chunk, math.max(k - granted + 1, least), free + 1), free)
+    if not job then return end
+    local place, id = job[1], job[2]
+    if place and place > candidates.bound then
       more = true
-      break
-    end
-
-    -- The job leaves its place: granted, sent back, or lost.
-    if listed then
-      skip_list()
-    else
-      next_returning = next_returning + 1
-      gone[id] = true
-      if job[3] == 'back' then table.insert(from_back, id) end
-      if job[3] == 'sent' then table.insert(from_sent, id) end
-    end
-    if not place then
-      steps = steps - 1
+      return
+    elseif not place then
+      candidates.leave(job)
       table.insert(lost, id)
+      refusals = refusals - 1
     elseif free <= 0 then
-      refused = {id, record, place}
-      break
-    else
-      granted = granted + 1
-      free = free - 1
-      bytes = bytes + #record
-      grants[granted] = {id, record}
-      local times = lost_times[id] or counter(record, RECLAIMS)
-      suspect = times > 0 and times >= reclaims - 1
-    end
-    if steps <= -128 then
+      refused = false
+      if granted < k and not job[4] then
+        candidates.leave(job)
+        refused = job
+      end
+      return
+    elseif suspect then -- what is left may be grantable
+      left_behind, more = true, more or granted < k
+      return
+    elseif bytes >= BYTES and granted < k then
       more = true
-      break
+      return
+    else
+      local asks = judge.asks(job[5], judged)
+      if limited.broken then return end
+      local verdict, bucket, retry = judge.job(place, id, asks, job[4])
+      if verdict == 'granted' and granted == k then
+        left_behind = true
+        return
+      elseif verdict == 'granted' then
+        grant(job, asks)
+        free = judge.free()
+      elseif verdict == 'never' then
+        candidates.leave(job)
+        judge.drop_holds(id, asks, function(b) candidates.reopen(b, place, id) end)
+        table.insert(dying, {id, 'never_fits\n' .. judge.never_text(bucket)})
+        refusals = refusals - 1
+      else
+        send_back(job, asks, bucket, retry)
+        refusals = refusals - 1
+      end
+    end
+    if refusals <= 0 then
+      more = true
+      return
     end
   end
 end
+if not own.paused and #counting.members == 0 and not all_stale then hand_out() end
+if limited.broken then return limited.broken end
 
 -- When the budget is back: after this claim's own spending, which may open its window.
-bucket_spend(budget, granted)
-local retry = 0
-if refused ~= nil then
-  retry = bucket_wait(budget, 1)
-end
+local retry, refuser = 0, ''
+if refused ~= nil then retry, refuser = judge.wait() end
 
 -- When it is worth claiming again, in ms from now; -1 when nothing is known to come.
-local next_in = -1
-local function sooner(ms)
-  if next_in < 0 or ms < next_in then next_in = math.max(0, ms) end
+local function next_claim()
+  if more or left_behind then return 0 end
+  local next_in = -1
+  local function sooner(ms)
+    if next_in < 0 or ms < next_in then next_in = math.max(0, ms) end
+  end
+  local upcoming = call('ZRANGE', delayed, text(#returns.due), text(#returns.due), 'WITHSCORES')
+  if upcoming[2] then sooner(tonumber(upcoming[2]) - now) end
+  local ending = call('ZRANGE', active, text(#returns.ended), text(#returns.ended), 'WITHSCORES')
+  if ending[2] then sooner(tonumber(ending[2]) - now) end
+  local waking = not own.paused and line.next(candidates.woken)
+  if waking then sooner(waking - now) end
+  if granted > 0 or #step.leases > 0 then sooner(lease) end
+  if #step.sent > 0 then sooner(step.longest) end
+  if refused ~= nil then sooner(retry) end
+  return next_in
 end
-local upcoming = call('ZRANGE', delayed, text(#due), text(#due), 'WITHSCORES')
-if upcoming[2] then sooner(tonumber(upcoming[2]) - now) end
-local ending = call('ZRANGE', active, text(#ended), text(#ended), 'WITHSCORES')
-if ending[2] then sooner(tonumber(ending[2]) - now) end
-if granted > 0 or #cut_leases > 0 then sooner(lease) end
-if #cut_sent > 0 then sooner(longest) end
-if refused ~= nil then sooner(retry) end
-if more or left_behind then next_in = 0 end
+local next_in = next_claim()
+
+local shadow_counts = {}
+for name, n in pairs(shadowed) do
+  shadow_counts[name] = (whole(call('HGET', tally, 'shadow ' .. name)) or 0) + n
+end
 
 -- ---- Write: nothing below can fail ----
-if #due > 0 then call('ZREM', delayed, unpack(due)) end
-if #due_sent > 0 then call('ZREM', sent, unpack(due_sent)) end
-if #ended > 0 then call('ZREM', active, unpack(ended)) end
-for _, member in ipairs(cut_leases) do call('ZADD', active, text(now + lease), member) end
-for _, id in ipairs(cut_sent) do call('ZADD', delayed, 'XX', text(now + longest), id) end
-local edit_of = {}
-for _, edit in ipairs(edits) do
-  edit_of[edit[1]] = edit
-  call('SETRANGE', job_key(edit[1]), tostring(edit[2][1]), edit[3])
-end
-
-for priority, list in ipairs(lists) do
-  if taken[priority] > 0 then call('LTRIM', list, text(taken[priority]), '-1') end
-  for i = tail_taken[priority] + 1, #tails[priority] do call('RPUSH', list, tails[priority][i]) end
-end
-for _, job in ipairs(returning) do
-  if not gone[job[2]] and (job[3] == 'due' or job[3] == 'ended') then call('ZADD', back, text(job[1]), job[2]) end
-end
-if #from_back > 0 then call('ZREM', back, unpack(from_back)) end
-if #from_sent > 0 then
-  call('ZREM', sent, unpack(from_sent))
-  call('ZREM', delayed, unpack(from_sent))
-end
+returns.write()
+step.write()
+counting.write()
+candidates.write()
 for _, id in ipairs(lost) do
   call('SET', job_key(id), lost_record(now))
   call('ZADD', dead, text(now), id)
   call('HSET', errors, id, 'missing\nthe server lost the record of this job')
 end
-for _, job in ipairs(poisoned) do
+for _, job in ipairs(dying) do
   call('ZADD', dead, text(now), job[1])
-  call('HSET', errors, job[1], 'lost\nworker lost ' .. job[2] .. ' times')
+  call('HSET', errors, job[1], job[2])
 end
 
-local token = ''
-if granted > 0 then
+local function write_grants()
   seq = seq + 1
-  token = sequence_hex(seq) .. '-' .. nonce
-  local leases = {}
+  local members, held = {}, {}
   for i = 1, granted do
-    leases[2 * i - 1] = text(now + lease)
-    leases[2 * i] = grants[i][1] .. '|' .. token
+    local member, spent = grants[i][1] .. '|' .. token, grants[i][3]
+    members[2 * i - 1] = text(now + lease)
+    members[2 * i] = member
+    for _, bucket in ipairs(spent.places) do call('ZADD', limiter .. ':' .. bucket, text(now + lease), member) end
+    if spent.words ~= '' then
+      table.insert(held, member)
+      table.insert(held, spent.words)
+    end
   end
-  call('ZADD', active, unpack(leases))
+  call('ZADD', active, unpack(members))
+  if #held > 0 then call('HSET', leases, unpack(held)) end
 end
+if granted > 0 then write_grants() else token = '' end
 bucket_write(budget)
-if refused then
-  call('ZADD', delayed, text(now + retry), refused[1])
-  call('ZADD', sent, text(refused[3]), refused[1])
-  set_counter(job_key(refused[1]), DEFERRALS, counter(refused[2], DEFERRALS) + 1)
+judge.write()
+if all_stale then
+  call('ZUNIONSTORE', stale, '2', stale, lines)
+  call('UNLINK', lines)
 end
+line.write()
+for name, n in pairs(shadow_counts) do call('HSET', tally, 'shadow ' .. name, text(n)) end
+if refused then
+  call('ZADD', delayed, text(now + retry), refused[2])
+  call('ZADD', sent, text(refused[1]), refused[2])
+  change(refused[2], refused[5], DEFERRALS, counter_hex(DEFERRALS, counter(refused[5], DEFERRALS) + 1))
+end
+for id, head in pairs(heads) do call('SETRANGE', job_key(id), '0', head) end
 if left_behind then push_token() end
 
-local changes = {}
-local function keep(name, n)
-  table.insert(changes, name)
-  table.insert(changes, text(n))
+local function write_state()
+  local changes = {}
+  local function keep(name, n)
+    table.insert(changes, name)
+    table.insert(changes, text(n))
+  end
+  if seq ~= kept.seq then keep('seq', seq) end
+  if now - kept.seen >= 1000 or (step.back and step.all) then keep('seen', now) end
+  if judge.last_hold() > kept.held then keep('held', judge.last_hold()) end
+  if next_in >= 0 and (not alarmed(kept, now, now + next_in)) and kept.alarm ~= now + next_in then
+    keep('alarm', now + next_in)
+  end
+  if #changes > 0 then call('HSET', state, unpack(changes)) end
 end
-if seq ~= kept.seq then keep('seq', seq) end
-if now - kept.seen >= 1000 or (stepped and not more) then keep('seen', now) end
-if next_in >= 0 and (not alarmed(kept, now, now + next_in)) and kept.alarm ~= now + next_in then
-  keep('alarm', now + next_in)
-end
-if #changes > 0 then call('HSET', state, unpack(changes)) end
+write_state()
 
 local word = 'empty'
 if own.paused then
@@ -334,30 +310,35 @@ elseif granted > 0 then
 elseif refused ~= nil then
   word = 'limited'
 end
-if audit_size then
-  local ids = {}
+if refused then
+  for _, part in ipairs({refused[2], refuser, text(retry)}) do table.insert(sent_back, part) end
+end
+local function tell()
+  local ids, died, sent_words = {}, {}, {}
+  for i = 1, #sent_back, 3 do
+    local bucket = sent_back[i + 1] ~= '' and sent_back[i + 1] or '*'
+    table.insert(sent_words, sent_back[i] .. ' ' .. bucket .. ' ' .. sent_back[i + 2])
+  end
   for i = 1, granted do ids[i] = grants[i][1] end
-  local dying = {}
-  for i = 1, #poisoned do dying[i] = poisoned[i][1] end
+  for i, job in ipairs(dying) do died[i] = job[1] end
   record_audit('claim', 'k', text(k), 'token', token, 'granted', table.concat(ids, ' '),
-    'sent_back', refused and refused[1] or '', 'retry_after', text(retry),
-    'returned', table.concat(due, ' '), 'reclaimed', table.concat(reclaimed, ' '),
-    'dead', table.concat(dying, ' '), 'missing', table.concat(lost, ' '),
+    'sent_back', table.concat(sent_words, ','), 'moved', table.concat(moved, ','), 'held', judge.holds(), 'retry_after', text(retry),
+    'returned', table.concat(returns.due, ' '), 'reclaimed', table.concat(returns.reclaimed, ' '),
+    'dead', table.concat(died, ' '), 'missing', table.concat(lost, ' '),
     'max', text(own.max), 'duration', text(own.duration), 'lease', text(lease),
-    'algorithm', own.algorithm, 'count', text(budget.count or 0), 'remaining', own.max > 0 and text(budget.free) or '-1',
+    'algorithm', own.algorithm, 'burst', text(own.burst), 'count', text(budget.count or 0), 'remaining', own.max > 0 and text(budget.free) or '-1',
     'opened', (own.max > 0 and own.algorithm == 'fixed_window' and not budget.open and granted > 0) and '1' or '0',
     'more', more and '1' or '0', 'answer', word)
 end
+if audit_size then tell() end
 
-local answer = {word, text(now), token, more and 1 or 0, next_in, retry, refused and refused[1] or '',
-  own.max, #reclaimed, #poisoned + #lost, granted}
+local answer = {word, text(now), token, more and 1 or 0, next_in, retry,
+  (own.max > 0 or #named > 0) and 1 or 0, #returns.reclaimed, #dying + #lost, granted, #sent_back / 3}
 for i = 1, granted do
   local id, record = grants[i][1], grants[i][2]
-  local edit = edit_of[id]
-  if edit then
-    record = string.sub(record, 1, edit[2][1]) .. edit[3] .. string.sub(record, edit[2][1] + edit[2][2] + 1)
-  end
+  if heads[id] then record = heads[id] .. string.sub(record, HEAD + 1) end
   table.insert(answer, id)
   table.insert(answer, record)
 end
+for _, part in ipairs(sent_back) do table.insert(answer, part) end
 return answer

@@ -7,14 +7,19 @@ local wait3     = KEYS[4]
 local wait4     = KEYS[5]
 local back      = KEYS[6]
 local sent      = KEYS[7]
-local delayed   = KEYS[8]
-local errors    = KEYS[9]
-local audit     = KEYS[10]
+local lines     = KEYS[8]
+local open      = KEYS[9]
+local stale     = KEYS[10]
+local tally     = KEYS[11]
+local delayed   = KEYS[12]
+local errors    = KEYS[13]
+local audit     = KEYS[14]
 local also      = ARGV[1]
 local count     = tonumber(ARGV[2])   -- up to 1000
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+-- include line.lua
 count = math.max(1, math.min(count, 1000))
 local now = clock()
 local own, field, value = settings(meta)
@@ -37,6 +42,15 @@ local after_lists = #ids
 -- Jobs that a limit sent back are waiting jobs to their owner; a due time of its own makes a job delayed.
 for _, id in ipairs(call('ZRANGE', sent, '0', text(math.max(0, count - #ids)))) do
   if #ids < count then table.insert(ids, id) end
+end
+for _, set in ipairs({open, stale, lines}) do
+  for _, bucket in ipairs(call('ZRANGE', set, '0', text(count - 1))) do
+    local l = count > #ids and line.of(bucket)
+    for _, id in ipairs(l and call('ZRANGE', l.key, '0', text(count - #ids - 1)) or {}) do
+      line.pull(l, id)
+      table.insert(ids, id)
+    end
+  end
 end
 if also == '1' then
   local taken = {}
@@ -61,6 +75,7 @@ if #loose > 0 then
   call('ZREM', sent, unpack(loose))
   call('ZREM', delayed, unpack(loose))
 end
+line.write()
 if #ids > 0 then
   call('HDEL', errors, unpack(ids))
   call('UNLINK', unpack(keys))

@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/valkey-io/valkey-go"
 )
@@ -19,8 +20,20 @@ type NewJob struct {
 	Body     string // see [Body]
 }
 
-// Enqueue puts jobs in, all in one step. The answers say which ids existed before: those jobs were not touched.
-func Enqueue(ctx context.Context, c valkey.Client, keys Keys, jobs []NewJob) (duplicate []bool, err error) {
+// Enqueued is what became of one job.
+type Enqueued struct {
+	Duplicate bool   // the id existed; nothing was changed
+	Heavy     *Heavy // no budget could ever grant it; it is not stored
+}
+
+// Heavy says which cost of a job is above what its limit ever grants at once.
+type Heavy struct {
+	Limit, Unit string
+	Cost, Most  int64
+}
+
+// Enqueue puts jobs in, all in one step. The answers are those of the jobs in order.
+func Enqueue(ctx context.Context, c valkey.Client, keys Keys, jobs []NewJob) (answers []Enqueued, err error) {
 	rest := make([]string, 0, 4*len(jobs))
 	for _, j := range jobs {
 		rest = append(rest, j.ID, strconv.Itoa(j.Priority), j.When, j.Body)
@@ -30,7 +43,13 @@ func Enqueue(ctx context.Context, c valkey.Client, keys Keys, jobs []NewJob) (du
 		return nil, err
 	}
 	for _, answer := range r.texts(1) {
-		duplicate = append(duplicate, answer == "duplicate")
+		a := Enqueued{Duplicate: answer == "duplicate"}
+		if words := strings.Fields(answer); len(words) == 5 && words[0] == "heavy" {
+			a.Heavy = &Heavy{Limit: words[1], Unit: words[2]}
+			a.Heavy.Cost, _ = strconv.ParseInt(words[3], 10, 64)
+			a.Heavy.Most, _ = strconv.ParseInt(words[4], 10, 64)
+		}
+		answers = append(answers, a)
 	}
-	return duplicate, nil
+	return answers, nil
 }

@@ -3,13 +3,16 @@
 local meta      = KEYS[1]
 local state     = KEYS[2]
 local limiter   = KEYS[3]
-local wait1     = KEYS[4]
-local wait2     = KEYS[5]
-local wait3     = KEYS[6]
-local wait4     = KEYS[7]
-local delayed   = KEYS[8]
-local wake      = KEYS[9]
-local audit     = KEYS[10]
+local limits    = KEYS[4]
+local overrides = KEYS[5]
+local closed    = KEYS[6]
+local wait1     = KEYS[7]
+local wait2     = KEYS[8]
+local wait3     = KEYS[9]
+local wait4     = KEYS[10]
+local delayed   = KEYS[11]
+local wake      = KEYS[12]
+local audit     = KEYS[13]
 local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, '+ms' from now, '@ms' at), header and payload
 -- include num.lua
 -- include settings.lua
@@ -21,18 +24,47 @@ local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, 
 -- include token_bucket.lua
 -- include leaky_bucket.lua
 -- include bucket.lua
+-- include concurrency.lua
 -- include record.lua
 -- include state.lua
 
 -- ---- Read ----
 local now = clock()
+-- include limits.lua
+-- include closed.lua
 local own, field, value = settings(meta)
 local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- A limit that is misconfigured closes the claim, not the enqueue.
 local budget = own and new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
-local refusing = own and (own.paused or (bucket_read(budget, now) and budget.free <= 0))
+local named = read_limits(limits) or {}
+local refused_for = 0           -- how long a limit for all jobs refuses
+if own and bucket_read(budget, now) then refused_for = bucket_wait(budget, 1) end
+refused_for = math.max(refused_for, closed_for('queue'))
+local by_cost = {}              -- limits that a job may be too heavy for
+for _, limit in ipairs(named) do
+  if limit.unit and not limit.shadow then table.insert(by_cost, limit) end
+  if for_all(limit) and not limit.shadow then
+    local b = limited.bucket(limit)
+    if b.rule then refused_for = math.max(refused_for, bucket_wait(b, 1)) end
+  end
+end
+local refusing = own and (own.paused or refused_for > 0)
+
+-- Why no budget could ever grant a job; nil if one can.
+local function too_heavy(record)
+  local keys, costs = header(record)
+  for _, limit in ipairs(by_cost) do
+    local value, n = falls_under(limit, keys, costs)
+    local rule = n > 0 and rule_for(limit, overrides, value)
+    if rule then
+      local b = new_bucket('', limit.algorithm, rule.max, rule.window, rule.burst, '')
+      local cap = bucket_cap(b)
+      if n > cap then return 'heavy ' .. limit.name .. ' ' .. limit.unit .. ' ' .. text(n) .. ' ' .. text(cap) end
+    end
+  end
+end
 -- include wake.lua
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}
@@ -43,17 +75,20 @@ local seq, largest = kept.seq, kept.largest
 local reply = {'enqueued', now}
 local seen = {}
 local sets, tails, dues = {}, {{}, {}, {}, {}}, {}
-local ids, places = {}, {}
+local ids, places, headers = {}, {}, {} -- for the audit
 local earliest
 for i = rest, #ARGV, 4 do
   local id, priority, when, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local key, tail = job_key(id), tails[tonumber(priority)] or error('priority is not 1 to 4')
+  local record = new_head(priority, seq + 1, now) .. body
+  local heavy = #by_cost > 0 and too_heavy(record)
   if seen[id] or call('EXISTS', key) == 1 then
     table.insert(reply, 'duplicate')
+  elseif heavy then
+    table.insert(reply, heavy)
   else
     seen[id] = true
     seq = seq + 1
-    local record = new_head(priority, seq, now) .. body
     table.insert(sets, key)
     table.insert(sets, record)
     largest = math.max(largest, #record)
@@ -73,6 +108,11 @@ for i = rest, #ARGV, 4 do
     if audit_size then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))
+      local keys, costs = header(record)
+      if next(keys) or next(costs) then
+        table.insert(headers, 'header ' .. #ids)
+        table.insert(headers, header_text(record))
+      end
     end
   end
 end
@@ -98,11 +138,11 @@ if #sets > 0 then
   local waiting = #dues / 2 < #sets / 2
   if waiting and not refusing then
     push_token()
-  elseif waiting and not own.paused and not alarmed(kept, now, now + bucket_wait(budget, 1)) then
+  elseif waiting and not own.paused and not alarmed(kept, now, now + refused_for) then
     push_token()
   elseif earliest and not alarmed(kept, now, earliest) then
     push_token()
   end
-  record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '))
+  record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '), unpack(headers))
 end
 return reply

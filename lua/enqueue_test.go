@@ -18,19 +18,19 @@ func TestDuplicates(t *testing.T) {
 	jobs := []lua.NewJob{job("new"), job("new"), job("wait1"), job("active"), delayed("later", time.Second), job("sent"), job("back"),
 		job("dead1"), job("kept1"), job("other")}
 	before := q.counts()
-	duplicate, err := lua.Enqueue(t.Context(), q.client, q.keys, jobs)
+	answers, err := lua.Enqueue(t.Context(), q.client, q.keys, jobs)
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, true, true, true, true, true, true, true, true, false}, duplicate)
+	require.Equal(t, []bool{false, true, true, true, true, true, true, true, true, false}, duplicates(answers))
 	before[0] += 2
 	require.Equal(t, before, q.counts())
 	digest := q.digest()
-	duplicate, err = lua.Enqueue(t.Context(), q.client, q.keys, jobs[:2])
+	answers, err = lua.Enqueue(t.Context(), q.client, q.keys, jobs[:2])
 	require.NoError(t, err)
-	require.Equal(t, []bool{true, true}, duplicate)
+	require.Equal(t, []bool{true, true}, duplicates(answers))
 	require.Equal(t, digest, q.digest())
-	duplicate, err = lua.Enqueue(t.Context(), q.client, q.keys, nil)
+	answers, err = lua.Enqueue(t.Context(), q.client, q.keys, nil)
 	require.NoError(t, err)
-	require.Empty(t, duplicate)
+	require.Empty(t, answers)
 	require.Equal(t, digest, q.digest())
 }
 
@@ -98,7 +98,7 @@ func TestCountersStopAtTheirWidth(t *testing.T) {
 	q.do("SET", ":limiter", "1", "PX", "500")
 	q.do("SETRANGE", ":job:a", "24", "fffffffe0")
 	size := q.number("STRLEN :job:a")
-	require.Equal(t, "a", q.claim(1).SentBack)
+	require.Equal(t, "a", sentBack(q.claim(1)))
 	q.do("HSET", ":meta", "max", "0")
 	c, err := lua.Claim(t.Context(), q.client, q.keys, "n", 1, lease, 1000)
 	require.NoError(t, err)

@@ -1,10 +1,9 @@
 package lua
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,16 +28,26 @@ type ConfigError struct {
 }
 
 func (e *ConfigError) Error() string {
+	return fmt.Sprintf("emq: queue misconfigured: %s %s", e.Key, e.want())
+}
+
+// want says what the field holds and what would be right.
+func (e *ConfigError) want() string {
 	want := "a whole number without sign or leading zero, from 0 to the most that its algorithm counts exactly (at most 9007199254740991)"
 	switch e.Field {
-	case "duration":
+	case "duration", "window":
 		want = "a whole number of milliseconds, 1 or more"
+	case "burst":
+		want = "none, or of a token_bucket a whole number up to the most that is counted exactly"
 	case "algorithm":
 		want = "fixed_window, sliding_log, sliding_window_counter, token_bucket or leaky_bucket"
 	case "layout":
 		want = "1: another version of this library laid the queue out"
 	}
-	return fmt.Sprintf("emq: queue misconfigured: %s field %s is %s; want %s", e.Key, e.Field, strconv.QuoteToASCII(cut(e.Value, 64)), want)
+	if strings.HasSuffix(e.Key, ":limits") || strings.HasSuffix(e.Key, ":overrides") {
+		want = "the words of a limit, as a set writes them"
+	}
+	return fmt.Sprintf("field %s is %s; want %s", e.Field, strconv.QuoteToASCII(cut(e.Value, 64)), want)
 }
 
 // CorruptError says that a key holds what its script cannot read. Nothing was popped, spent or written; deleting the key,
@@ -93,7 +102,7 @@ func didNotRun(err error) bool {
 }
 
 // explain turns an error of the server or the connection into one that says what is wrong and where.
-func (s *script[A]) explain(ctx context.Context, client valkey.Client, keys []string, err error) error {
+func (s *script[A]) explain(err error) error {
 	answer, ok := valkey.IsValkeyErr(err)
 	if !ok {
 		return fmt.Errorf("emq: %s: %w", s.name, err)
@@ -104,9 +113,9 @@ func (s *script[A]) explain(ctx context.Context, client valkey.Client, keys []st
 		return fmt.Errorf("emq: %s: %w: %w", s.name, ErrUnavailable, err)
 	case strings.HasPrefix(text, "OOM"), strings.HasPrefix(text, "MISCONF"):
 		return fmt.Errorf("emq: %s: %w: %w", s.name, ErrStoreFull, err)
-	case strings.HasPrefix(text, "WRONGTYPE"):
-		if wrong := wrongType(ctx, client, s.keys, keys); wrong != nil {
-			return wrong
+	case strings.HasPrefix(text, "WRONGKEY "):
+		if m := wrongKey.FindStringSubmatch(text); m != nil {
+			return &CorruptError{Key: m[3], Type: m[2], Want: kindOf(m[1])}
 		}
 	}
 	where := scriptLine.ReplaceAllStringFunc(text, func(m string) string {
@@ -127,31 +136,20 @@ type located struct {
 func (e *located) Error() string { return e.text }
 func (e *located) Unwrap() error { return e.err }
 
-// wrongType finds the declared key that holds another type than it should.
-func wrongType(ctx context.Context, client valkey.Client, names, keys []string) error {
-	for i, name := range names {
-		if name == "bucket" { // its type is its algorithm's, see explainBuckets
-			continue
-		}
-		want := keyTypes[name].kind
-		if name == "limiter" && slices.Contains(names, "meta") {
-			meta := keys[slices.Index(names, "meta")]
-			if algorithm, _ := client.Do(ctx, client.B().Hget().Key(meta).Field("algorithm").Build()).ToString(); algorithm == "sliding_log" {
-				want = "zset"
-			}
-		}
-		if wrong := typeOf(ctx, client, keys[i], want); wrong != nil {
-			return wrong
-		}
-	}
-	return nil
-}
+// wrongKey is how scripts say that a key is of another type than a command needs.
+var wrongKey = regexp.MustCompile(`^WRONGKEY (\w+) (\w+) (.*);`)
 
-// typeOf says that a key holds another type than it should; nil if it does not.
-func typeOf(ctx context.Context, client valkey.Client, key, want string) error {
-	got, err := client.Do(ctx, client.B().Type().Key(key).Build()).ToString()
-	if err == nil && got != "none" && got != want {
-		return &CorruptError{Key: key, Type: got, Want: want}
+// kindOf is the type of the keys that a command works on.
+func kindOf(command string) string {
+	switch command[0] {
+	case 'Z':
+		return "zset"
+	case 'H':
+		return "hash"
+	case 'L', 'R':
+		return "list"
+	case 'X':
+		return "stream"
 	}
-	return nil
+	return "string"
 }

@@ -183,9 +183,11 @@ func delayed(id string, d time.Duration) lua.NewJob {
 
 func (q *queue) enqueue(jobs ...lua.NewJob) {
 	q.Helper()
-	duplicate, err := lua.Enqueue(q.ctx(), q.client, q.keys, jobs)
+	answers, err := lua.Enqueue(q.ctx(), q.client, q.keys, jobs)
 	require.NoError(q, err)
-	require.NotContains(q, duplicate, true)
+	for i, a := range answers {
+		require.Equal(q, lua.Enqueued{}, a, jobs[i].ID)
+	}
 }
 
 // wait enqueues jobs that may be claimed at once.
@@ -280,4 +282,138 @@ func setLimitTexts(ctx context.Context, c valkey.Client, keys lua.Keys, max int6
 	}
 	old, err := lua.SetLimit(ctx, c, keys, change)
 	return old.Max, old.Duration, err
+}
+
+// sentBack is the first job that a claim sent back; "" for none.
+func sentBack(c lua.Claimed) string {
+	if len(c.SentBack) == 0 {
+		return ""
+	}
+	return c.SentBack[0].ID
+}
+
+// duplicates says which jobs existed before.
+func duplicates(answers []lua.Enqueued) []bool {
+	found := make([]bool, len(answers))
+	for i, a := range answers {
+		found[i] = a.Duplicate
+	}
+	return found
+}
+
+// tryLimit changes a limit by name: "set tpm max=5 by=tenant", "unset tpm", "reset tpm". Values are rules of single key values.
+func (q *queue) tryLimit(line string, values ...lua.NamedValue) (before string, known bool, err error) {
+	words := strings.Fields(line)
+	c := lua.NamedChange{Op: words[0], Name: words[1], Reason: "why", Values: values}
+	for _, word := range words[2:] {
+		field, value, _ := strings.Cut(word, "=")
+		switch field {
+		case "max":
+			c.Max = value
+		case "window":
+			c.Window = value
+		case "burst":
+			c.Burst = value
+		case "algorithm":
+			c.Algorithm = value
+		case "by":
+			c.By = value
+		case "unit":
+			c.Unit = value
+		case "mode":
+			c.Mode = value
+		default:
+			q.Fatalf("a limit has no %s", field)
+		}
+	}
+	return lua.SetNamed(q.ctx(), q.client, q.keys, c)
+}
+
+func (q *queue) limit(line string, values ...lua.NamedValue) {
+	q.Helper()
+	_, known, err := q.tryLimit(line, values...)
+	require.NoError(q, err)
+	require.True(q, known, line)
+}
+
+// carries is a job with keys and costs: "tenant=a tokens:5".
+func carries(id, words string) lua.NewJob {
+	h := lua.Header{Keys: map[string]string{}, Cost: map[string]int64{}}
+	for _, word := range strings.Fields(words) {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			h.Keys[key] = value
+		} else {
+			unit, n, _ := strings.Cut(word, ":")
+			h.Cost[unit], _ = strconv.ParseInt(n, 10, 64)
+		}
+	}
+	return lua.NewJob{ID: id, Priority: 2, Body: lua.Body(h, nil)}
+}
+
+// alike are jobs that carry the same.
+func alike(words string, ids ...string) []lua.NewJob {
+	jobs := make([]lua.NewJob, len(ids))
+	for i, id := range ids {
+		jobs[i] = carries(id, words)
+	}
+	return jobs
+}
+
+// close shuts the queue (key "") or a key value: when is "+ms" or "@ms".
+func (q *queue) close(key, value, when string) {
+	q.Helper()
+	_, _, err := lua.Close(q.ctx(), q.client, q.keys, "close", key, value, when, "why")
+	require.NoError(q, err)
+}
+
+func (q *queue) reopen(key, value string) {
+	q.Helper()
+	_, _, err := lua.Close(q.ctx(), q.client, q.keys, "reopen", key, value, "", "")
+	require.NoError(q, err)
+}
+
+// granted claims up to k jobs, as often as the claims say more, and returns their ids.
+func (q *queue) granted(k int) []string {
+	q.Helper()
+	got := []string{}
+	for range 1000 {
+		c := q.claim(k - len(got))
+		got = append(got, c.IDs...)
+		if !c.More || len(got) == k {
+			return got
+		}
+	}
+	q.Fatal("the claims never end")
+	return nil
+}
+
+// in is the bucket in whose line a job stands; "" for none.
+func (q *queue) in(id string) string {
+	q.Helper()
+	for _, key := range q.list("KEYS " + q.keys.Prefix() + "line:*") {
+		if q.text("ZSCORE "+key+" "+id) != "" {
+			return strings.TrimPrefix(key, q.keys.Prefix()+"line:")
+		}
+	}
+	return ""
+}
+
+// done is the settlement of a claimed job with what it really cost.
+func done(c lua.Claimed, id string, costs map[string]int64) lua.Settlement {
+	return lua.Settlement{Outcome: lua.Complete, ID: id, Token: c.Token, Costs: costs}
+}
+
+// bucket is how a bucket of a limit stands.
+func (q *queue) bucket(limit, value string) lua.BucketState {
+	q.Helper()
+	b, err := lua.ReadBudgets(q.ctx(), q.client, q.keys, 0, []lua.ValueOf{{Limit: limit, Value: value}})
+	require.NoError(q, err)
+	for _, l := range b.Limits {
+		if l.Name == limit {
+			require.Len(q, l.Buckets, 1)
+			return l.Buckets[0]
+		}
+	}
+	q.Fatalf("there is no limit %s", limit)
+	return lua.BucketState{}
 }

@@ -36,7 +36,9 @@ func newSpy(t *testing.T) *spy {
 	conn, err := net.Dial("unix", address.Path)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	return &spy{queue: queueOn(t, dial(t, s), clock), conn: conn, lines: bufio.NewScanner(conn)}
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 1<<20) // the text of a script is one line
+	return &spy{queue: queueOn(t, dial(t, s), clock), conn: conn, lines: lines}
 }
 
 var word = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
@@ -117,6 +119,10 @@ func TestCostDoesNotGrow(t *testing.T) {
 			limit("1", "1")(q)
 			q.do("HSET", ":state", "seen", fmt.Sprint(start+time.Hour.Milliseconds()))
 		}, claim, 10_000},
+		"claim of many keys over budget": {func(q *queue, n int) { q.lined(n) }, claim, 5000},
+		"claim of many keys that opened": {func(q *queue, n int) { q.lined(n); q.clock.Advance(time.Minute) }, func(q *queue) {
+			require.Len(q, q.claim(k).IDs, k)
+		}, 5000},
 		"enqueue":          {func(q *queue, n int) { q.fill(n, "") }, func(q *queue) { q.wait("a", "b") }, 10_000},
 		"page of waiting":  {func(q *queue, n int) { q.fill(n, ""); q.wait("a", "b") }, page("wait"), 10_000},
 		"page of delayed":  {func(q *queue, n int) { q.fill(n, "+1000") }, page("delayed"), 10_000},
@@ -220,4 +226,22 @@ func (q *queue) move(sets ...string) {
 			q.do(append([]string{"ZADD", set}, members...)...)
 		}
 	}
+}
+
+// lined has a job wait in each of n lines.
+func (q *queue) lined(n int) {
+	q.Helper()
+	q.limit("set chat max=1 window=60000 by=chat algorithm=token_bucket")
+	for from := 0; from < n; from += 500 {
+		jobs := make([]lua.NewJob, 1000)
+		for i := range jobs {
+			jobs[i] = carries(fmt.Sprint(2*from+i), fmt.Sprint("chat=", from+i/2))
+		}
+		q.enqueue(jobs...)
+	}
+	ids := q.granted(10 * n)
+	require.Len(q, ids, n)
+	require.EqualValues(q, n, q.number("ZCARD :lines"))
+	q.do("DEL", ":active") // their leases are of no interest
+	q.enqueue(job("last"))
 }

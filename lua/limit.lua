@@ -28,7 +28,9 @@ if op == 'set' then
   local anew = now_is ~= was
   if burst == '' then burst = not anew and whole(old[4]) and old[4] or false end
   if duration == '' then duration = (whole(old[2]) or 0) > 0 and old[2] or '1000' end
-  local own, field, value = own_limit(max, duration, now_is, burst)
+  local own, field, value = read_rule(max, duration, now_is, burst)
+  if own and own.algorithm == 'concurrency' then own, field, value = nil, 'algorithm', algorithm end
+  if own and own.burst > 0 and now_is ~= 'token_bucket' and now_is ~= 'leaky_bucket' then own, field, value = nil, 'burst', burst end
   if not own then return {'refused', field, value} end
   local stopped = kind == 'string' and call('GET', limiter) == '9007199254740991'
 

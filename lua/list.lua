@@ -7,11 +7,14 @@ local wait3     = KEYS[4]
 local wait4     = KEYS[5]
 local back      = KEYS[6]
 local sent      = KEYS[7]
-local delayed   = KEYS[8]
-local active    = KEYS[9]
-local dead      = KEYS[10]
-local completed = KEYS[11]
-local errors    = KEYS[12]
+local lines     = KEYS[8]
+local open      = KEYS[9]
+local stale     = KEYS[10]
+local delayed   = KEYS[11]
+local active    = KEYS[12]
+local dead      = KEYS[13]
+local completed = KEYS[14]
+local errors    = KEYS[15]
 local state     = ARGV[1]
 local from      = tonumber(ARGV[2])
 local count     = tonumber(ARGV[3])
@@ -20,10 +23,11 @@ local count     = tonumber(ARGV[3])
 local now = clock()
 local reply = {'page', now}
 
-local function add(id, at)
-  local head = call('GETRANGE', job_key(id), '0', '16383')
-  local by = state == 'delayed' and call('ZSCORE', sent, id) and 'limit' or ''
-  for _, value in ipairs({id, text(at), by, head, call('HGET', errors, id) or ''}) do table.insert(reply, value) end
+local function add(id, at, bucket)
+  local head = redis.pcall('GETRANGE', job_key(id), '0', '16383')
+  if type(head) ~= 'string' then head = '' end
+  local by = state == 'delayed' and (bucket or call('ZSCORE', sent, id)) and 'limit' or ''
+  for _, value in ipairs({id, text(at), by, bucket or '', head, call('HGET', errors, id) or ''}) do table.insert(reply, value) end
 end
 
 local function add_set(set, first, limit)
@@ -54,13 +58,38 @@ if state == 'wait' then
     for _, id in ipairs(call('LRANGE', list, text(skip), text(skip + from + count - at - 1))) do
       if at >= from + count then break end
       if #came > 0 then
-        add_came(place_of(call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))) or 0)
+        add_came(place_of(head_of(id)) or 0)
       end
       if at >= from and at < from + count then add(id, 0) end
       at = at + 1
     end
   end
   add_came(math.huge)
+elseif state == 'delayed' and from + count > call('ZCARD', delayed) then
+  -- Those with a due time first, then the lines: the open ones, then by the time at which they are judged.
+  local unread = math.max(0, from - call('ZCARD', delayed))
+  if from < call('ZCARD', delayed) then add_set(delayed, from, count) end
+  local left = count - (#reply - 2) / 6
+  for _, set in ipairs({open, stale, lines}) do
+    local first = 0
+    while left > 0 do
+      local buckets = call('ZRANGE', set, text(first), text(first + 999), 'WITHSCORES')
+      if #buckets == 0 then break end
+      first = first + 1000
+      for i = 1, #buckets, 2 do
+        if left <= 0 then break end
+        local key = prefix .. 'line:' .. buckets[i]
+        local size = call('ZCARD', key)
+        if unread < size then
+          for _, id in ipairs(call('ZRANGE', key, text(unread), text(unread + left - 1))) do
+            add(id, set == lines and math.max(now, tonumber(buckets[i + 1])) or now, buckets[i])
+            left = left - 1
+          end
+        end
+        unread = math.max(0, unread - size)
+      end
+    end
+  end
 else
   add_set(({delayed = delayed, active = active, dead = dead, completed = completed})[state], from, count)
 end

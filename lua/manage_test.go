@@ -250,9 +250,9 @@ func TestRemove(t *testing.T) {
 		require.EqualValues(t, 0, q.number("EXISTS :result:"+id))
 	}
 	require.Equal(t, "wait", q.state("wait2"), "others stay")
-	duplicate, err := lua.Enqueue(t.Context(), q.client, q.keys, []lua.NewJob{job("wait1"), job("active")})
+	answers, err := lua.Enqueue(t.Context(), q.client, q.keys, []lua.NewJob{job("wait1"), job("active")})
 	require.NoError(t, err)
-	require.Equal(t, []bool{false, true}, duplicate)
+	require.Equal(t, []bool{false, true}, duplicates(answers))
 }
 
 func TestManyIDsInOneCall(t *testing.T) {

@@ -87,6 +87,7 @@ type Found struct {
 	State   string    // wait, active, delayed, dead or completed
 	At      time.Time // due, lease end, death or end of the kept result; zero for wait
 	By      string    // what delays it: limit, delay, retry or defer
+	Line    *Blocker  // the bucket in whose line it stands, if it does
 	Record  string    // a page has no more than its first 16 KiB
 	Failure string    // reason, line feed, last error
 	Result  string
@@ -98,7 +99,7 @@ func ReadJob(ctx context.Context, c valkey.Client, keys Keys, id string) (job Fo
 	if err != nil || r.word == "unknown" {
 		return Found{}, false, err
 	}
-	return Found{id, time.UnixMilli(r.number(0)), r.text(1), at(r.number(2)), r.text(3), r.text(4), r.text(5), r.text(6)}, true, nil
+	return Found{id, time.UnixMilli(r.number(0)), r.text(1), at(r.number(2)), r.text(3), blocker(r.text(7)), r.text(4), r.text(5), r.text(6)}, true, nil
 }
 
 // ReadPage lists jobs in a state, from the from-th on.
@@ -108,9 +109,9 @@ func ReadPage(ctx context.Context, c valkey.Client, keys Keys, state string, fro
 		return nil, err
 	}
 	var page []Found
-	for i := 1; i+4 < len(r.values); i += 5 {
+	for i := 1; i+5 < len(r.values); i += 6 {
 		page = append(page, Found{ID: r.text(i), Now: time.UnixMilli(r.number(0)), State: state, At: at(r.number(i + 1)),
-			By: r.text(i + 2), Record: r.text(i + 3), Failure: r.text(i + 4)})
+			By: r.text(i + 2), Line: blocker(r.text(i + 3)), Record: r.text(i + 4), Failure: r.text(i + 5)})
 	}
 	return page, nil
 }
@@ -120,4 +121,12 @@ func at(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
+}
+
+func blocker(bucket string) *Blocker {
+	if bucket == "" {
+		return nil
+	}
+	b := ParseBlocker(bucket)
+	return &b
 }

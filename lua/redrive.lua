@@ -1,23 +1,29 @@
 #!lua flags=allow-oom
 -- redrive brings dead jobs back with their attempts given back, at the end of their priority.
 local meta      = KEYS[1]
-local state     = KEYS[2]
-local back      = KEYS[3]
-local delayed   = KEYS[4]
-local dead      = KEYS[5]
-local completed = KEYS[6]
-local errors    = KEYS[7]
-local wait1     = KEYS[8]
-local wait2     = KEYS[9]
-local wait3     = KEYS[10]
-local wait4     = KEYS[11]
-local wake      = KEYS[12]
-local audit     = KEYS[13]
+local limits    = KEYS[2]
+local removed   = KEYS[3]
+local lines     = KEYS[4]
+local open      = KEYS[5]
+local stale     = KEYS[6]
+local state     = KEYS[7]
+local back      = KEYS[8]
+local delayed   = KEYS[9]
+local dead      = KEYS[10]
+local completed = KEYS[11]
+local errors    = KEYS[12]
+local wait1     = KEYS[13]
+local wait2     = KEYS[14]
+local wait3     = KEYS[15]
+local wait4     = KEYS[16]
+local wake      = KEYS[17]
+local audit     = KEYS[18]
 local rest      = 1         -- ARGV[rest...]: ids
 -- include num.lua
 -- include settings.lua
 -- include record.lua
 -- include state.lua
+-- include limits.lua
 -- include where.lua
 local now = clock()
 local own, field, value = settings(meta)
@@ -34,9 +40,9 @@ local reply = {'redriven'}
 local jobs, seen, seq = {}, {}, kept.seq
 for i = rest, #ARGV do
   local id = ARGV[i]
-  local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
-  local place = place_of(head)
-  local at = not place and 'unknown' or where(id, place, now)
+  local record = read_record(id)
+  local place = place_of(record)
+  local at = place and where(id, record, now) or 'unknown'
   if at == 'dead' and string.sub(call('HGET', errors, id) or '', 1, 8) == 'missing\n' then
     at = 'missing'
   elseif at == 'dead' and not seen[id] then

@@ -1,17 +1,25 @@
 #!lua flags=allow-oom
 -- remove deletes jobs in any state but active.
 local meta      = KEYS[1]
-local back      = KEYS[2]
-local sent      = KEYS[3]
-local delayed   = KEYS[4]
-local dead      = KEYS[5]
-local completed = KEYS[6]
-local errors    = KEYS[7]
-local audit     = KEYS[8]
+local limits    = KEYS[2]
+local removed   = KEYS[3]
+local lines     = KEYS[4]
+local open      = KEYS[5]
+local stale     = KEYS[6]
+local tally     = KEYS[7]
+local back      = KEYS[8]
+local sent      = KEYS[9]
+local delayed   = KEYS[10]
+local dead      = KEYS[11]
+local completed = KEYS[12]
+local errors    = KEYS[13]
+local audit     = KEYS[14]
 local rest      = 1         -- ARGV[rest...]: ids
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+-- include limits.lua
+-- include line.lua
 -- include where.lua
 local now = clock()
 local own, field, value = settings(meta)
@@ -24,12 +32,14 @@ local reply = {'removed'}
 local jobs, seen = {}, {}
 for i = rest, #ARGV do
   local id = ARGV[i]
-  local place = place_of(call('GETRANGE', job_key(id), '0', tostring(HEAD - 1)))
-  local at = where(id, place, now)
+  local record = read_record(id)
+  local place = place_of(record)
+  local at, _, bucket = where(id, record, now)
   if at ~= 'unknown' and at ~= 'active' and not seen[id] then
     seen[id] = true
     call('EXISTS', job_key(id), prefix .. 'result:' .. id)
     table.insert(jobs, {id = id, place = place, at = at})
+    if bucket then line.pull(line.of(bucket), id) end
   end
   table.insert(reply, at)
 end
@@ -43,5 +53,6 @@ for n, job in ipairs(jobs) do
   call('HDEL', errors, job.id)
   call('UNLINK', job_key(job.id), prefix .. 'result:' .. job.id)
 end
+line.write()
 if #jobs > 0 then record_audit('remove', 'ids', table.concat(touched, ' ')) end
 return reply

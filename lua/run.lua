@@ -1,23 +1,31 @@
 #!lua flags=allow-oom
--- run brings delayed jobs back now: one that a limit sent back at its own place, any other at the end of its priority.
+-- run brings delayed jobs back now: one that a limit sent back, or that stands in a line, at its own place, any other at the end of its priority.
 local meta      = KEYS[1]
-local state     = KEYS[2]
-local back      = KEYS[3]
-local sent      = KEYS[4]
-local delayed   = KEYS[5]
-local dead      = KEYS[6]
-local completed = KEYS[7]
-local wait1     = KEYS[8]
-local wait2     = KEYS[9]
-local wait3     = KEYS[10]
-local wait4     = KEYS[11]
-local wake      = KEYS[12]
-local audit     = KEYS[13]
+local limits    = KEYS[2]
+local removed   = KEYS[3]
+local lines     = KEYS[4]
+local open      = KEYS[5]
+local stale     = KEYS[6]
+local tally     = KEYS[7]
+local state     = KEYS[8]
+local back      = KEYS[9]
+local sent      = KEYS[10]
+local delayed   = KEYS[11]
+local dead      = KEYS[12]
+local completed = KEYS[13]
+local wait1     = KEYS[14]
+local wait2     = KEYS[15]
+local wait3     = KEYS[16]
+local wait4     = KEYS[17]
+local wake      = KEYS[18]
+local audit     = KEYS[19]
 local rest      = 1         -- ARGV[rest...]: ids
 -- include num.lua
 -- include settings.lua
 -- include record.lua
 -- include state.lua
+-- include limits.lua
+-- include line.lua
 -- include where.lua
 local now = clock()
 local own, field, value = settings(meta)
@@ -34,12 +42,14 @@ local reply = {'run'}
 local jobs, seen, seq = {}, {}, kept.seq
 for i = rest, #ARGV do
   local id = ARGV[i]
-  local head = call('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
-  local place = place_of(head)
-  local at = not place and 'unknown' or where(id, place, now)
+  local record = read_record(id)
+  local place = place_of(record)
+  local at, _, bucket = 'unknown'
+  if place then at, _, bucket = where(id, record, now) end
   if at == 'delayed' and not seen[id] then
     seen[id] = true
-    table.insert(jobs, {id = id, place = place, sent = call('ZSCORE', sent, id)})
+    table.insert(jobs, {id = id, place = place, sent = bucket or call('ZSCORE', sent, id)})
+    if bucket then line.pull(line.of(bucket), id) end
   end
   table.insert(reply, at)
 end
@@ -56,6 +66,7 @@ for n, job in ipairs(jobs) do
     call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
   end
 end
+line.write()
 if #jobs > 0 then
   call('HSET', state, 'seq', text(seq))
   push_token()

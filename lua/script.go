@@ -5,7 +5,6 @@ import (
 	"embed"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -182,11 +181,11 @@ func (s *script[A]) call(ctx context.Context, client valkey.Client, keys []strin
 			return s.decode(result)
 		}
 		if try == maxResends || !didNotRun(err) {
-			return reply{}, s.explain(ctx, client, keys, err)
+			return reply{}, s.explain(err)
 		}
 		select {
 		case <-ctx.Done():
-			return reply{}, s.explain(ctx, client, keys, err)
+			return reply{}, s.explain(err)
 		case <-time.After(resendAfter << try):
 		}
 	}
@@ -235,7 +234,7 @@ func (r reply) number(i int) int64 {
 
 // ms is the value at i, which counts milliseconds, as a duration; at most 292 years.
 func (r reply) ms(i int) time.Duration {
-	return time.Duration(min(r.number(i), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	return milliseconds(r.number(i))
 }
 
 // texts are the values from i on.

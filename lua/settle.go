@@ -3,7 +3,10 @@ package lua
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -27,6 +30,7 @@ const (
 	Defer      = "defer"    // Wait: the delay. The attempt is kept
 	HandBack   = "back"     // at its place, the attempt is kept
 	DeadLetter = "dead"     // Text: reason, line feed, error. The attempt is spent
+	Limited    = "limited"  // Wait: how long the queue, or the value of a key of the job, is closed; Text: the key's name, line feed, reason
 )
 
 // Settlement ends one claimed job.
@@ -36,20 +40,29 @@ type Settlement struct {
 	Token   string
 	Wait    time.Duration
 	Text    string
+	Costs   map[string]int64 // what the job really cost, by unit; others cost what was reserved
 }
 
 // Settle ends claimed jobs; lost says which leases had ended, so that nothing changed for them. The same process and
 // sequence sent again within remember gets the first answers, so a settle whose reply was lost may be repeated.
 func Settle(ctx context.Context, c valkey.Client, keys Keys, process string, sequence int64, remember time.Duration, jobs []Settlement) (lost []bool, err error) {
-	rest := make([]string, 0, 5*len(jobs))
+	rest := make([]string, 0, 6*len(jobs))
 	for _, j := range jobs {
-		rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text)
+		rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text, costs(j.Costs))
 	}
 	r, err := settleScript.run(ctx, c, keys, settleArgs{process, sequence, remember.Milliseconds()}, rest...)
 	if err != nil {
 		return nil, err
 	}
 	return answers("settle", r.text(0), len(jobs))
+}
+
+func costs(real map[string]int64) string {
+	var words []string
+	for _, unit := range slices.Sorted(maps.Keys(real)) {
+		words = append(words, unit+"="+strconv.FormatInt(real[unit], 10))
+	}
+	return strings.Join(words, " ")
 }
 
 type extendArgs struct {

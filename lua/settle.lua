@@ -2,20 +2,39 @@
 -- settle ends claimed jobs, each guarded by its lease. A call that is sent again gets the answers of the first.
 local meta      = KEYS[1]
 local state     = KEYS[2]
-local active    = KEYS[3]
-local delayed   = KEYS[4]
-local back      = KEYS[5]
-local dead      = KEYS[6]
-local completed = KEYS[7]
-local errors    = KEYS[8]
-local wake      = KEYS[9]
-local audit     = KEYS[10]
+local limiter   = KEYS[3]
+local limits    = KEYS[4]
+local overrides = KEYS[5]
+local closed    = KEYS[6]
+local reasons   = KEYS[7]
+local lines     = KEYS[8]
+local open      = KEYS[9]
+local stale     = KEYS[10]
+local tally     = KEYS[11]
+local active    = KEYS[12]
+local leases    = KEYS[13]
+local delayed   = KEYS[14]
+local back      = KEYS[15]
+local dead      = KEYS[16]
+local completed = KEYS[17]
+local errors    = KEYS[18]
+local wake      = KEYS[19]
+local audit     = KEYS[20]
 local process   = ARGV[1]   -- who settles; its calls follow one another
 local sequence  = ARGV[2]   -- the number of this call
 local remember  = tonumber(ARGV[3])   -- how long its answers are kept, ms
-local rest      = 4         -- ARGV[rest...], five a job: outcome, id, token, ms, text
+local rest      = 4         -- ARGV[rest...], six a job: outcome, id, token, ms, text, real costs as 'unit=n unit=n'
 -- include num.lua
 -- include settings.lua
+-- include ratio.lua
+-- include fixed_window.lua
+-- include sliding_log.lua
+-- include sliding_window_counter.lua
+-- include level.lua
+-- include token_bucket.lua
+-- include leaky_bucket.lua
+-- include bucket.lua
+-- include concurrency.lua
 -- include record.lua
 -- include state.lua
 
@@ -30,6 +49,9 @@ local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
+-- include limits.lua
+-- include line.lua
+-- include leases.lua
 -- include wake.lua
 -- include audit.lua
 call('ZCARD', delayed)
@@ -38,10 +60,10 @@ call('ZCARD', dead)
 call('ZCARD', completed)
 local failures = call('HLEN', errors)
 
-local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true}
+local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true, limited = true}
 local members, keys, results = {}, {}, {}
-for i = rest, #ARGV, 5 do
-  if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead') end
+for i = rest, #ARGV, 6 do
+  if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead, limited') end
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
   table.insert(keys, job_key(ARGV[i + 1]))
   table.insert(results, prefix .. 'result:' .. ARGV[i + 1])
@@ -52,15 +74,15 @@ call('EXISTS', unpack(results))
 
 local answers, jobs, seen = {}, {}, {}
 for n, member in ipairs(members) do
-  local i = rest + 5 * (n - 1)
+  local i = rest + 6 * (n - 1)
   if ends[n] and tonumber(ends[n]) > now and not seen[member] then
     seen[member] = true
-    local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], key = keys[n],
+    local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], costs = ARGV[i + 5], key = keys[n],
       result = results[n], member = member}
-    if job.outcome ~= 'complete' then
-      job.head = call('GETRANGE', job.key, '0', tostring(HEAD - 1))
+    if job.outcome ~= 'complete' or job.costs ~= '' then
+      job.head = (job.outcome == 'limited' or job.costs ~= '') and read_record(job.id) or head_of(job.id)
       job.place = place_of(job.head)
-      if not job.place then job.outcome = 'missing' end
+      if not job.place and job.outcome ~= 'complete' then job.outcome = 'missing' end
     end
     table.insert(jobs, job)
     table.insert(answers, 'd')
@@ -69,7 +91,78 @@ for n, member in ipairs(members) do
   end
 end
 
+-- What the leases held: the places under concurrency limits come free, and of costs the difference to the real ones is given back
+-- or charged. Whoever waits for it can run.
+local ending = {}
+for n, job in ipairs(jobs) do ending[n] = job.member end
+local words, freed, ready = read_leases(ending), {}, false
+local seq = kept.seq
+limited.opening = text(seq + 1)
+local named
+for _, job in ipairs(jobs) do
+  freed[job.member] = places_of(words[job.member])
+  for _, bucket in ipairs(freed[job.member]) do
+    line.ready(bucket)
+    ready = true
+  end
+  if job.costs ~= '' and job.place then
+    named = named or read_limits(limits) or {}
+    local took = {}
+    for _, word in ipairs(words[job.member] or {}) do
+      local bucket, n, mark = string.match(word, '^([^|]+)|[^|]+|([^|]+)|([^|]+)$')
+      if bucket then took[same_limit(bucket)] = {whole(n) or 0, mark, bucket} end
+    end
+    local job_keys = header(job.head)
+    for unit, n in string.gmatch(job.costs, '(%S+)=(%d+)') do
+      for _, limit in ipairs(named) do
+        local real, value = whole(n), limit.by and job_keys[limit.by]
+        if real and limit.unit == unit and (value or not limit.by) then
+          local b = limited.bucket(limit, value)
+          local spent = took[same_limit(b.id)] or {0}
+          if real < spent[1] then
+            -- What a reset, or another limit of that name, made whole since is not given back again.
+            if spent[3] == b.id then bucket_return(b, spent[1] - real, spent[2], spent[1]) end
+            if line.ready(b.id) then ready = true end
+          else
+            if b.algorithm == 'fixed_window' and not b.open and real > spent[1] then seq = kept.seq + 1 end
+            bucket_charge(b, real - spent[1])
+          end
+        end
+      end
+    end
+  end
+end
+
+-- A close by a job's handler, of the queue or of the value of the job's key; it only ever lengthens.
+local shuts = {}
+for _, job in ipairs(jobs) do
+  if job.outcome == 'limited' then
+    local key, why = string.match(job.text, '^([^\n]*)\n(.*)$')
+    local what = 'queue'
+    if key and key ~= '' then
+      local value = header(job.head)[key]
+      what = value and key .. ':' .. value
+    end
+    if what and job.ms > 0 then
+      local till = tonumber(shuts[what] and shuts[what].till or call('ZSCORE', closed, what) or '0')
+      if now + job.ms > till then shuts[what] = {till = now + job.ms, why = text(job.ms) .. '\n' .. (why or '')} end
+    end
+  end
+end
+if next(shuts) then call('HLEN', reasons) end
+
 -- ---- Write ----
+for _, job in ipairs(jobs) do
+  for _, bucket in ipairs(freed[job.member]) do call('ZREM', limiter .. ':' .. bucket, job.member) end
+  if words[job.member] then call('HDEL', leases, job.member) end
+end
+for _, b in ipairs(limited.list) do bucket_write(b) end
+line.write()
+for what, shut in pairs(shuts) do
+  call('ZADD', closed, text(shut.till), what)
+  call('HSET', reasons, what, shut.why)
+end
+if seq ~= kept.seq then call('HSET', state, 'seq', text(seq)) end
 local left, removed, cleared, earliest, handed_back = {}, {}, {}, nil, false
 for _, job in ipairs(jobs) do
   table.insert(left, job.member)
@@ -89,7 +182,11 @@ for _, job in ipairs(jobs) do
   elseif job.outcome == 'defer' then
     set_counter(job.key, DEFERRALS, counter(job.head, DEFERRALS) + 1)
     set_counter(job.key, RECLAIMS, 0)
-  elseif job.outcome == 'back' then
+  elseif job.outcome == 'back' or job.outcome == 'limited' then
+    if job.outcome == 'limited' then
+      set_counter(job.key, DEFERRALS, counter(job.head, DEFERRALS) + 1)
+      set_counter(job.key, RECLAIMS, 0)
+    end
     call('ZADD', back, text(job.place), job.id)
     handed_back = true
   else
@@ -111,7 +208,7 @@ end
 if #left > 0 then call('ZREM', active, unpack(left)) end
 if #removed > 0 then call('UNLINK', unpack(removed)) end
 if #cleared > 0 then call('HDEL', errors, unpack(cleared)) end
-if handed_back or (earliest and not alarmed(kept, now, earliest)) then push_token() end
+if handed_back or ready or (earliest and not alarmed(kept, now, earliest)) then push_token() end
 
 -- Kept results end by their own TTL; the list of them is trimmed a little by each call that looks at it.
 local over = call('ZRANGE', completed, '-inf', '(' .. text(now), 'BYSCORE', 'LIMIT', '0', '128')
@@ -122,7 +219,8 @@ call('SET', remembered, sequence .. ' ' .. answered, 'PX', text(math.max(1, reme
 if audit_size then
   local entries = {}
   for i, job in ipairs(jobs) do
-    entries[i] = job.outcome .. ' ' .. job.member .. ' ' .. text(job.ms)
+    local key = job.outcome == 'limited' and string.match(job.text, '^[^\n]+')
+    entries[i] = job.outcome .. (key and ':' .. key or '') .. ' ' .. job.member .. ' ' .. text(job.ms) .. (job.costs ~= '' and ' ' .. job.costs or '')
   end
   record_audit('settle', 'process', process, 'jobs', table.concat(entries, ','), 'lost', tostring(#members - #jobs))
 end

@@ -226,7 +226,7 @@ func TestKeptJobsEnd(t *testing.T) {
 	require.Equal(t, [6]int64{5: 3}, q.counts())
 	duplicate, err := lua.Enqueue(t.Context(), q.client, q.keys, []lua.NewJob{job("a")})
 	require.NoError(t, err)
-	require.Equal(t, []bool{true}, duplicate, "a kept job keeps its id")
+	require.Equal(t, []bool{true}, duplicates(duplicate), "a kept job keeps its id")
 
 	q.clock.Advance(time.Minute)
 	require.Equal(t, "completed", q.state("a"), "its last millisecond")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -64,7 +63,7 @@ func Take(ctx context.Context, c valkey.Client, op string, b Bucket, n int64) (T
 	args := takeArgs{op, n, b.Algorithm, b.Max, b.Window.Milliseconds(), b.Burst, b.Options}
 	r, err := takeScript.call(ctx, c, []string{b.Key}, args, nil)
 	if err != nil {
-		return Taken{}, explainBuckets(ctx, c, err, []Bucket{b})
+		return Taken{}, explainBuckets(err, []Bucket{b})
 	}
 	return Taken{time.UnixMilli(r.number(0)), r.number(1) == 1, r.number(2), r.number(3), span(r, 4), span(r, 5), span(r, 6)}, nil
 }
@@ -81,7 +80,7 @@ func TakeAll(ctx context.Context, c valkey.Client, op string, buckets []Bucket, 
 	}
 	r, err := takeAllScript.call(ctx, c, keys, takeAllArgs{op, n}, rest)
 	if err != nil {
-		return Taken{}, nil, explainBuckets(ctx, c, err, buckets)
+		return Taken{}, nil, explainBuckets(err, buckets)
 	}
 	now := time.UnixMilli(r.number(0))
 	all = Taken{now, r.number(1) == 1, r.number(2), r.number(3), span(r, 4), span(r, 5), span(r, 6)}
@@ -103,24 +102,12 @@ func span(r reply, i int) time.Duration {
 }
 
 // explainBuckets says what a bucket's key should hold, which depends on its algorithm.
-func explainBuckets(ctx context.Context, c valkey.Client, err error, buckets []Bucket) error {
+func explainBuckets(err error, buckets []Bucket) error {
 	var corrupt *CorruptError
-	var answer *valkey.ValkeyError
-	switch {
-	case errors.As(err, &corrupt):
+	if errors.As(err, &corrupt) && corrupt.Type == "" {
 		for _, b := range buckets {
 			if b.Key == corrupt.Key && b.Algorithm != "fixed_window" {
 				corrupt.Want = "what " + b.Algorithm + " writes"
-			}
-		}
-	case errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "WRONGTYPE"):
-		for _, b := range buckets {
-			want := "string"
-			if b.Algorithm == "sliding_log" {
-				want = "zset"
-			}
-			if wrong := typeOf(ctx, c, b.Key, want); b.Max != 0 && wrong != nil {
-				return wrong
 			}
 		}
 	}

@@ -17,6 +17,10 @@ var (
 	ErrPayloadTooLarge = errors.New("payload too large")
 	// ErrDuplicate: a job with this id exists, in whatever state. It was not touched.
 	ErrDuplicate = errors.New("duplicate job id")
+	// ErrTooHeavy: a cost of the job is above what a limit ever grants at once. It is not stored.
+	ErrTooHeavy = errors.New("job too heavy")
+	// ErrNoLimit: the queue has no limit of that name.
+	ErrNoLimit = errors.New("no such limit")
 	// ErrNotFound: no job of this id exists (it never did, or it completed and was not kept).
 	ErrNotFound = errors.New("job not found")
 	// ErrWrongState: the job exists but is not in the state that the call is for. It was not touched.

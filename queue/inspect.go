@@ -33,6 +33,9 @@ const (
 	ByLimit DelayedBy = "limit" // the queue's limit sent it back; it keeps its place
 )
 
+// Blocker says which limit, and for which key value, refused a job.
+type Blocker = lua.Blocker
+
 // Reason says why a job is dead, or that its last attempt failed.
 type Reason string
 
@@ -43,6 +46,7 @@ const (
 	ReasonLost         Reason = "lost"          // too many workers were lost with it: a poison job
 	ReasonDeadLettered Reason = "dead_lettered" // its handler gave it up
 	ReasonMissing      Reason = "missing"       // the server lost its record
+	ReasonNeverFits    Reason = "never_fits"    // its cost is more than a limit ever grants at once
 )
 
 // Status is one job as it stands.

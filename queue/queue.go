@@ -122,12 +122,18 @@ func (q *Queue) send(ctx context.Context, jobs []Job) ([]Answer, error) {
 	size := 0
 	flush := func() error {
 		start := time.Now()
-		duplicate, err := lua.Enqueue(ctx, q.client, q.keys, batch)
+		enqueued, err := lua.Enqueue(ctx, q.client, q.keys, batch)
 		q.meter.Sent(ctx, len(batch), time.Since(start), err)
 		for i := range batch {
 			a := Answer{ID: batch[i].ID, Err: err}
-			if err == nil && duplicate[i] {
+			switch {
+			case err != nil:
+			case enqueued[i].Duplicate:
 				a.Err = fmt.Errorf("emq: job %s: %w in queue %s; nothing was changed", a.ID, ErrDuplicate, q.Name())
+			case enqueued[i].Heavy != nil:
+				h := enqueued[i].Heavy
+				a.Err = fmt.Errorf("emq: job %s: %w: its cost %s=%d is above %d, the most that limit %s of queue %s ever grants at once; nothing was stored",
+					a.ID, ErrTooHeavy, h.Unit, h.Cost, h.Most, h.Limit, q.Name())
 			}
 			answers = append(answers, a)
 		}

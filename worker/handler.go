@@ -14,7 +14,7 @@ import (
 type Job = claim.Job
 
 // Handler runs one job. Returning nil completes it. An error spends the attempt and lets the job wait for the next, until its
-// attempts are used up; a panic is an error too. [Defer] and [DeadLetter] return other ends.
+// attempts are used up; a panic is an error too. [Defer], [RateLimited] and [DeadLetter] return other ends.
 //
 // ctx ends when the job's time-out is over, when its lease is lost, and at shutdown after the grace; context.Cause tells which
 // ([context.DeadlineExceeded], [claim.ErrLeaseLost], [ErrStopping]). A job can run more than once, so make handlers idempotent.
@@ -79,6 +79,41 @@ func (d *deferral) Error() string {
 
 // Defer, returned by a handler, lets the job wait for d without spending the attempt.
 func Defer(d time.Duration) error { return &deferral{wait: d} }
+
+type rateLimited struct {
+	wait time.Duration
+	key  string
+	err  error
+}
+
+func (r *rateLimited) Error() string {
+	text := fmt.Sprintf("rate limited for %v", r.wait)
+	if r.err != nil {
+		text += ": " + r.err.Error()
+	}
+	return text
+}
+func (r *rateLimited) Unwrap() error { return r.err }
+
+// RateLimitedOption narrows or explains a [RateLimited].
+type RateLimitedOption func(*rateLimited)
+
+// Key closes only the jobs that have the job's value of that key, such as the model or the tenant whose limit was met.
+func Key(name string) RateLimitedOption { return func(r *rateLimited) { r.key = name } }
+
+// Because keeps the text of err as the reason of the close.
+func Because(err error) RateLimitedOption { return func(r *rateLimited) { r.err = err } }
+
+// RateLimited, returned by a handler that met an upstream's own limit (429 with Retry-After), closes the queue for d: no job of it is
+// handed out until then by any worker. The job keeps its place and its attempt. With [Key] only the jobs of a key value are
+// closed.
+func RateLimited(d time.Duration, options ...RateLimitedOption) error {
+	r := &rateLimited{wait: d}
+	for _, o := range options {
+		o(r)
+	}
+	return r
+}
 
 type deadLetter struct{ err error }
 

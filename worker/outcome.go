@@ -33,12 +33,15 @@ var DefaultBackoff = Exponential(time.Second, time.Hour)
 // decide is what becomes of a job whose handler returned err; cause is why its context ended, nil if it had not.
 func decide(job *Job, err, cause error, backoff Backoff) (claim.Outcome, meter.Outcome) {
 	var d *deferral
+	var limited *rateLimited
 	var dead *deadLetter
 	switch {
 	case err == nil:
 		return claim.Complete(job), meter.Completed
 	case errors.As(err, &d):
 		return claim.Defer(job, d.wait), meter.Deferred
+	case errors.As(err, &limited):
+		return claim.RateLimited(job, limited.wait, limited.key, limited.err), meter.Deferred
 	case errors.As(err, &dead):
 		return claim.DeadLetter(job, queue.ReasonDeadLettered, err), meter.Dead
 	case errors.Is(cause, ErrStopping), errors.Is(cause, claim.ErrLeaseLost):

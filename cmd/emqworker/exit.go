@@ -13,6 +13,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/echomq/emq/limiter"
+	"github.com/echomq/emq/metrics"
 	"github.com/echomq/emq/queue"
 )
 
@@ -22,6 +23,7 @@ const (
 	exitUsage       = 2
 	exitUnreachable = 3
 	exitNotFound    = 4
+	exitLimited     = 5 // limits check: a job would not be let through now
 )
 
 // exitError is an error with its exit code. Without err it was told already.
@@ -61,7 +63,7 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.Is(err, queue.ErrNotFound):
+	case errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoLimit), errors.Is(err, metrics.ErrNotFound):
 		return exitNotFound
 	case errors.Is(err, queue.ErrBadName), errors.Is(err, queue.ErrBadJob), errors.Is(err, limiter.ErrBadLimit):
 		return exitUsage

@@ -31,7 +31,7 @@ The queue is the first argument, or that of -q: then all arguments are ids.`,
   emqworker job rm -q mail report-7 report-8`,
 	}
 	cmd.PersistentFlags().StringVarP(&name, "queue", "q", "", "the queue, in place of the first argument")
-	cmd.AddCommand(newJobGet(a, &name), newJobList(a, &name), newJobRun(a, &name), newJobRedrive(a, &name), newJobRemove(a, &name))
+	cmd.AddCommand(newJobGet(a, &name), newJobExplain(a, &name), newJobList(a, &name), newJobRun(a, &name), newJobRedrive(a, &name), newJobRemove(a, &name))
 	return cmd
 }
 

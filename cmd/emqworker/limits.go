@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/echomq/emq/limiter"
 	"github.com/echomq/emq/lua"
@@ -16,12 +17,18 @@ import (
 func newLimits(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Look at, set and lift the limit of a queue",
+		Short: "Look at, set and lift the limits of a queue; close and reopen it",
+		Long: `Look at, set and lift the limits of a queue; close and reopen it.
+
+A queue has one limit of its own, and any number by NAME: each job is handed out only when all that it falls under let it
+through. A limit belongs to one queue, whose keys share a slot of a cluster.`,
 		Example: `  emqworker limits set mail 100/1m --reason "provider's plan"
-  emqworker limits get mail
-  emqworker limits unset mail`,
+  emqworker limits set llm tpm 90000/1m --by model --unit tokens --algorithm token_bucket --override model=x:500/1m
+  emqworker limits ls llm
+  emqworker limits close llm --key model=x --for 30s --reason 429`,
 	}
-	cmd.AddCommand(newLimitsGet(a), newLimitsSet(a), newLimitsUnset(a), newLimitsReset(a))
+	cmd.AddCommand(newLimitsList(a), newLimitsGet(a), newLimitsSet(a), newLimitsUnset(a), newLimitsReset(a), newLimitsCheck(a),
+		newLimitsClose(a), newLimitsReopen(a))
 	return cmd
 }
 
@@ -57,39 +64,56 @@ func broken(err error) bool {
 
 func newLimitsGet(a *app) *cobra.Command {
 	var asJSON bool
+	var keys []string
+	var top int
 	cmd := &cobra.Command{
-		Use:     "get QUEUE",
-		Short:   "Show the limit, what is used and what remains",
-		Example: "  emqworker limits get mail --json",
-		Args:    arguments(1, 1),
+		Use:   "get QUEUE [NAME]",
+		Short: "Show a limit, what is used and what remains",
+		Long: `Show the queue's own limit, or the one of that NAME: what is used and what remains. Of a limit by key it shows the key values
+given by --key, and those with most jobs waiting.`,
+		Example: `  emqworker limits get mail --json
+  emqworker limits get llm tpm --key model=x`,
+		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
-			b, err := metrics.ReadBudget(cmd.Context(), client, args[0])
-			switch {
-			case broken(err) && asJSON:
-				if err := printJSON(cmd.OutOrStdout(), brokenJSON{args[0], errorText(err)}); err != nil {
-					return err
-				}
-				return err
-			case err != nil:
-				return err
-			case asJSON:
-				return printJSON(cmd.OutOrStdout(), budgetJSON{
-					Queue: args[0], Configured: b.Configured, Algorithm: string(b.Algorithm), Burst: b.Burst, Max: b.Max, WindowMS: b.Window.Milliseconds(), Used: b.Used,
-					Remaining: b.Remaining, ResetAfterMS: b.ResetAfter.Milliseconds(), RetryAfterMS: b.RetryAfter.Milliseconds(),
-					Limited: b.Limited, Paused: b.Paused, AtMS: ms(b.At),
-				})
+			if len(args) == 2 {
+				return getNamed(cmd, client, args[0], args[1], keys, top, asJSON)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), budgetText(args[0], b))
-			return err
+			if len(keys) > 0 {
+				return usage("limits get: --key is for a limit by NAME; the queue's own has no keys")
+			}
+			return getOwn(cmd, client, args[0], asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "a key value to show, as in model=x (repeatable)")
+	cmd.Flags().IntVar(&top, "top", 10, "how many key values with most jobs waiting to show")
 	return cmd
+}
+
+func getOwn(cmd *cobra.Command, client valkey.Client, name string, asJSON bool) error {
+	b, err := metrics.ReadBudget(cmd.Context(), client, name)
+	switch {
+	case broken(err) && asJSON:
+		if err := printJSON(cmd.OutOrStdout(), brokenJSON{name, errorText(err)}); err != nil {
+			return err
+		}
+		return err
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(cmd.OutOrStdout(), budgetJSON{
+			Queue: name, Configured: b.Configured, Algorithm: string(b.Algorithm), Burst: b.Burst, Max: b.Max, WindowMS: b.Window.Milliseconds(), Used: b.Used,
+			Remaining: b.Remaining, ResetAfterMS: b.ResetAfter.Milliseconds(), RetryAfterMS: b.RetryAfter.Milliseconds(),
+			Limited: b.Limited, Paused: b.Paused, AtMS: ms(b.At),
+		})
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), budgetText(name, b))
+	return err
 }
 
 func budgetText(name string, b metrics.Budget) string {
@@ -120,75 +144,6 @@ type changeJSON struct {
 	WindowMS    int64  `json:"window_ms"`
 	WasMax      int64  `json:"was_max"`
 	WasWindowMS int64  `json:"was_window_ms"`
-}
-
-func newLimitsSet(a *app) *cobra.Command {
-	var reason, algorithm string
-	var burst int64
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "set QUEUE MAX/WINDOW",
-		Short: "Set the limit that all workers of the queue share",
-		Long: `Set the limit that all workers of the queue share: at most MAX jobs in each WINDOW, as the algorithm counts them.
-The usual one is fixed_window, whose window opens with its first job. Options left out when a limit is set keep their
-values. What was used stays used; what is allowed changes with the next claim; another algorithm starts whole.`,
-		Example: `  emqworker limits set mail 100/1m --reason "provider's plan"
-  emqworker limits set llm 3/s --algorithm token_bucket --burst 10`,
-		Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			limit, err := limiter.Parse(args[1])
-			if err != nil {
-				return err
-			}
-			limit.Algorithm, limit.Burst = limiter.Algorithm(algorithm), burst
-			return change(a, cmd, args[0], asJSON, func(q *queue.Queue) (limiter.Limit, error) {
-				return q.SetLimit(cmd.Context(), limit, reason)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&algorithm, "algorithm", "", "fixed_window, sliding_log, sliding_window_counter, token_bucket or leaky_bucket")
-	cmd.Flags().Int64Var(&burst, "burst", 0, "how many jobs a token_bucket lets through at once (default: MAX)")
-	changeFlags(cmd, &reason, &asJSON)
-	return cmd
-}
-
-func newLimitsReset(a *app) *cobra.Command {
-	var reason string
-	cmd := &cobra.Command{
-		Use:     "reset QUEUE",
-		Short:   "Make the budget whole at once; heals a counter that holds what it should not",
-		Example: "  emqworker limits reset mail",
-		Args:    arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
-				if err := q.ResetLimit(cmd.Context(), reason); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: the budget is whole\n", args[0])
-				return err
-			})
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; kept beside the limit")
-	return cmd
-}
-
-func newLimitsUnset(a *app) *cobra.Command {
-	var reason string
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "unset QUEUE",
-		Short:   "Lift the limit",
-		Example: "  emqworker limits unset mail",
-		Args:    arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return change(a, cmd, args[0], asJSON, func(q *queue.Queue) (limiter.Limit, error) {
-				return q.LiftLimit(cmd.Context(), reason)
-			})
-		},
-	}
-	changeFlags(cmd, &reason, &asJSON)
-	return cmd
 }
 
 func changeFlags(cmd *cobra.Command, reason *string, asJSON *bool) {

@@ -14,7 +14,7 @@ func TestUsageErrors(t *testing.T) {
 		"frobnicate":                          `unknown command "frobnicate"; want one of demo, enqueue, job`,
 		"limts get q":                         `unknown command "limts"; did you mean limits?`,
 		"limits st q":                         `unknown command "limits st"; did you mean`,
-		"limits":                              "limits: say what; want one of get, reset, set, unset",
+		"limits":                              "limits: say what; want one of check, close, get, ls, reopen, reset, set, unset",
 		"limits get":                          "limits get: 0 arguments given; want emqworker limits get QUEUE",
 		"limits set q":                        "limits set: 1 arguments given",
 		"limits set q 5":                      `"5"; want max/window as in 100/1m`,

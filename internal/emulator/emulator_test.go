@@ -9,6 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 	"go.uber.org/goleak"
+
+	"github.com/echomq/emq/claim"
+	"github.com/echomq/emq/limiter"
+	"github.com/echomq/emq/metrics"
+	"github.com/echomq/emq/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -173,4 +178,52 @@ func TestStopTwice(t *testing.T) {
 	e.Stop()
 	e.Stop()
 	assert.Error(t, do(t, c, "PING").Error())
+}
+
+// The emulator's Lua has room for fewer variables at once than the server's.
+func TestEveryScriptRuns(t *testing.T) {
+	t.Parallel()
+	_, c := start(t)
+	q, err := queue.New(c, "q", queue.Options{})
+	require.NoError(t, err)
+	claimer, err := claim.New(c, "q", claim.Options{})
+	require.NoError(t, err)
+	ctx := t.Context()
+	_, err = q.SetNamedLimit(ctx, queue.NamedLimit{Name: "tpm", Limit: limiter.PerSecond(10), By: "model", Unit: "tokens"}, "")
+	require.NoError(t, err)
+	_, err = q.SetLimit(ctx, limiter.PerMinute(2), "")
+	require.NoError(t, err)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		_, err = q.Enqueue(ctx, queue.Job{ID: id, Keys: map[string]string{"model": "x"}, Cost: map[string]int64{"tokens": 6}})
+		require.NoError(t, err)
+	}
+	b, err := claimer.Claim(ctx, 5)
+	require.NoError(t, err)
+	require.Len(t, b.Jobs, 1)
+	require.Len(t, b.SentBack, 3, "they stand in the line of tpm, model=x")
+	lost, err := claimer.Extend(ctx, b.Jobs)
+	require.NoError(t, err)
+	require.Empty(t, lost)
+	require.NoError(t, b.Jobs[0].SetCost("tokens", 3))
+	_, err = claimer.Settle(ctx, []claim.Outcome{claim.RateLimited(b.Jobs[0], time.Second, "model", nil)})
+	require.NoError(t, err)
+	all, err := metrics.Budgets(ctx, c, "q", 5)
+	require.NoError(t, err)
+	require.Len(t, all.Limits, 2)
+	e, err := metrics.Explain(ctx, c, "q", "b")
+	require.NoError(t, err)
+	require.True(t, e.Blocked)
+	_, err = claimer.Look(ctx)
+	require.NoError(t, err)
+	require.NoError(t, q.ReopenKey(ctx, "model", "x", ""))
+	require.NoError(t, q.RunNow(ctx, "c"))
+	require.NoError(t, q.Delete(ctx, "d"))
+	counts, err := q.Counts(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, counts.Wait+counts.Delayed)
+	_, err = q.List(ctx, queue.Delayed, 0, 10)
+	require.NoError(t, err)
+	n, err := q.Drain(ctx, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
 }

@@ -30,6 +30,7 @@ var may = map[string][]string{
 	"emqtest/jobtest":   {"emqtest", "claim", "queue", "worker"},
 	"internal/valkeyd":  {"valkey-io/valkey-go"},
 	"internal/emulator": {"alicebob/miniredis"},
+	"internal/model":    {"limiter", "lua"},
 }
 
 // anything may import these; nothing imports them but what is named with them.

@@ -52,6 +52,7 @@ type Server struct {
 	temp    string // socket, log and clock; data too unless Options.Dir is set
 	port    int    // 0: the unix socket
 	busPort int
+	slots   string // of a cluster's master: the first and the last of them
 
 	mu   sync.Mutex // held while the process is started or ended
 	proc *process   // the last one started
@@ -99,7 +100,7 @@ func prepare(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("valkeyd: %w", err)
 	}
 	opts.TCP = opts.TCP || opts.Cluster
-	s := &Server{opts: opts, bin: bin, temp: temp}
+	s := &Server{opts: opts, bin: bin, temp: temp, slots: "0 16383"}
 	if path := s.socket(); !opts.TCP && len(path) >= maxSocket {
 		os.RemoveAll(temp)
 		return nil, fmt.Errorf("valkeyd: the socket path %s has %d bytes, allowed are %d: set TMPDIR to a shorter directory",
@@ -269,7 +270,7 @@ func (s *Server) ready() error {
 		return err
 	}
 	if strings.Contains(reply, "cluster_slots_assigned:0\r") {
-		if reply, err = s.ask("CLUSTER ADDSLOTSRANGE 0 16383"); err != nil {
+		if reply, err = s.ask("CLUSTER ADDSLOTSRANGE " + s.slots); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@
 --
 --   key, algorithm, max, window, burst    the rule; max 0 is unlimited and its key is not touched
 --   aligned, count_denied                 options, see new_bucket
+--   marked, opening                       set by a caller that gives back what single spends took: the id of a window that opens
 --   cap, free                             units that it can grant at once at most, and now
 --
 -- and is judged in memory: read, then wait, spend and refund as often as needed, then write, once. An algorithm is a table of
@@ -24,12 +25,26 @@ local function new_bucket(key, algorithm, max, window, burst, options)
   }
 end
 
+-- The most units that it grants at once.
+local function bucket_cap(b)
+  if b.max == 0 then return math.huge end
+  if b.algorithm == 'token_bucket' or b.algorithm == 'leaky_bucket' then
+    return b.burst > 0 and b.burst or (b.algorithm == 'leaky_bucket' and 1 or b.max)
+  end
+  return b.max
+end
+
 -- Returns true, or nil and what the key holds if that is no state of the bucket. Another type is the server's error.
 local function bucket_read(b, now)
-  b.now, b.cap, b.free = now, math.huge, math.huge
+  b.now, b.cap, b.free = now, bucket_cap(b), math.huge
   if b.max == 0 then return true end
   b.rule = algorithms[b.algorithm]
   return b.rule.read(b)
+end
+
+-- Where units that are spent now are taken from, so that they can be given back there and nowhere else.
+local function bucket_mark(b)
+  return b.rule and b.rule.mark and b.rule.mark(b) or '0'
 end
 
 -- How many ms until n units are granted if nobody else asks: 0 now, -1 never.
@@ -61,6 +76,16 @@ end
 -- Gives back up to n units, never more than were used.
 local function bucket_refund(b, n)
   if b.rule and n > 0 then b.rule.refund(b, n) end
+end
+
+-- Gives back n of the units that were spent with a mark, where they were taken and nowhere else.
+local function bucket_return(b, n, mark, units)
+  if b.rule and n > 0 then b.rule.give_back(b, n, mark, units) end
+end
+
+-- Spends n units whether they are free or not.
+local function bucket_charge(b, n)
+  if b.rule and n > 0 then b.rule[b.rule.charge and 'charge' or 'spend'](b, n) end
 end
 
 -- How many ms until all units are free if nobody asks.

@@ -1,5 +1,17 @@
--- Numbers: exact integers up to 2^53-1, read by pattern (tonumber takes '0x10', ' 5 ', 'nan') and written in full.
-local call = redis.call
+-- Commands, and numbers: exact integers up to 2^53-1, read by pattern (tonumber takes '0x10', ' 5 ', 'nan') and written in full.
+
+-- Runs a command on a key. Where the key is of another type the error says so: WRONGKEY <command> <type> <key>;
+local function call(command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, '^WRONGTYPE') then
+      answer = redis.error_reply('WRONGKEY ' .. command .. ' ' .. redis.call('TYPE', key).ok .. ' ' .. key .. ';')
+    end
+    error(answer)
+  end
+  return answer
+end
+
 local MOST = 9007199254740991
 
 local function text(n)
@@ -15,6 +27,6 @@ end
 
 -- Server time in ms. Read once per script and passed along.
 local function clock()
-  local t = call('TIME')
+  local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end

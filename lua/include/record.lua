@@ -16,6 +16,17 @@ local function job_key(id)
   return prefix .. 'job:' .. id
 end
 
+-- What is stored of a job, or the head of it: '' for nothing and for a key of another type, which is no record either.
+local function read_record(id)
+  local record = redis.pcall('GET', job_key(id))
+  return type(record) == 'string' and record or ''
+end
+
+local function head_of(id)
+  local head = redis.pcall('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
+  return type(head) == 'string' and head or ''
+end
+
 -- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
 local function place_of(record)
   local priority, sequence = string.match(record, RECORD)
@@ -30,8 +41,9 @@ local function new_head(priority, sequence, now)
   return priority .. sequence_hex(sequence) .. string.format('%011x', now) .. '000000000'
 end
 
--- The fields that scripts change, as zero-based offset and width.
-local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS = {1, 12}, {24, 3}, {27, 4}, {31, 1}
+-- The fields that scripts change: zero-based offset, width, how a number is written in it, the largest that it holds.
+local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS, MOVES =
+  {1, 12}, {24, 3, '%03x', 4095}, {27, 4, '%04x', 65535}, {31, 1, '%x', 15}, {32, 1, '%x', 15}
 
 local function counter(head, field)
   return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16)
@@ -39,7 +51,7 @@ end
 
 -- A counter as it is written; it stops at the largest number its width holds.
 local function counter_hex(field, n)
-  return string.format('%0' .. field[2] .. 'x', math.min(n, 16 ^ field[2] - 1))
+  return string.format(field[3], math.min(n, field[4]))
 end
 
 local function set_counter(key, field, n)

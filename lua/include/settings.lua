@@ -3,15 +3,17 @@
 -- How many entries the audit stream keeps; nil for no audit. It holds while other settings are wrong.
 local audit_size
 
+-- concurrency is for limits by name alone.
 local ALGORITHMS = {
   fixed_window = true, sliding_log = true, sliding_window_counter = true, token_bucket = true, leaky_bucket = true,
+  concurrency = true,
 }
 
 -- The most units at once that the algorithm counts exactly: integers are exact up to 2^53-1, and a log keeps each unit.
 local function most_exact(algorithm, max, window)
   if algorithm == 'sliding_log' then return 1000000 end
   if algorithm == 'sliding_window_counter' then return (MOST - math.fmod(MOST, window)) / window end
-  if algorithm == 'fixed_window' then return MOST end
+  if algorithm == 'fixed_window' or algorithm == 'concurrency' then return MOST end
   local divisor, rest = max, window
   while rest > 0 do
     divisor, rest = rest, math.fmod(divisor, rest)
@@ -20,9 +22,9 @@ local function most_exact(algorithm, max, window)
   return (MOST - math.fmod(MOST, parts)) / parts
 end
 
--- The queue's own limit from the texts of max, duration, algorithm and burst; or nil with the field and the value that are
--- wrong. A leaky bucket hands out one job at a time: nothing can wait inside the server.
-local function own_limit(max, duration, algorithm, burst)
+-- A limit from the texts of max, duration, algorithm and burst; or nil with the field and the value that are
+-- wrong. A leaky bucket hands out one unit at a time: nothing can wait inside the server.
+local function read_rule(max, duration, algorithm, burst)
   local own = {
     max = whole(max or '0'), duration = whole(duration or '1000'), algorithm = algorithm or 'fixed_window', burst = whole(burst or '0'),
   }
@@ -47,8 +49,9 @@ local function settings(meta)
   local v = call('HMGET', meta, 'max', 'duration', 'algorithm', 'burst', 'paused', 'layout', 'audit')
   audit_size = whole(v[7])
   if v[6] and v[6] ~= '1' then return nil, 'layout', v[6] end
-  local own, field, value = own_limit(v[1], v[2], v[3], v[4])
+  local own, field, value = read_rule(v[1], v[2], v[3], v[4])
   if not own then return nil, field, value end
+  if own.algorithm == 'concurrency' then return nil, 'algorithm', v[3] end
   if v[7] and not audit_size then return nil, 'audit', v[7] end
   own.layout, own.paused = v[6], v[5] and v[5] ~= '' and v[5] ~= '0'
   return own

@@ -17,7 +17,7 @@ local function log_time(b, rank)
 end
 
 function sliding_log.read(b)
-  b.cap, b.stamp, b.sequence = b.max, b.now, 0 -- stamp: the time of units taken now
+  b.stamp, b.sequence = b.now, 0 -- stamp: the time of units taken now
   b.stored, b.dropped, b.removed, b.added = 0, 0, 0, 0
   local last = call('ZREVRANGE', b.key, '0', '0', 'WITHSCORES')
   if last[1] then
@@ -41,6 +41,12 @@ function sliding_log.wait(b, n)
   return b.window - (b.now - time)
 end
 
+-- The number and the time of the first unit taken now.
+function sliding_log.mark(b)
+  local again = b.rebased and b.stored - b.dropped - b.removed or 0
+  return text(b.sequence + again + b.added + 1) .. ':' .. text(b.stamp)
+end
+
 function sliding_log.spend(b, n)
   b.added = b.added + n
   log_count(b)
@@ -51,6 +57,29 @@ function sliding_log.refund(b, n)
   local back = math.min(n, b.count)
   local added = math.min(back, b.added)
   b.added, b.removed = b.added - added, b.removed + back - added
+  log_count(b)
+end
+
+-- A log has room for so many units of debt.
+function sliding_log.charge(b, n)
+  sliding_log.spend(b, math.min(n, 1000000))
+end
+
+-- Exactly the units that were taken then: their numbers, at their time.
+function sliding_log.give_back(b, n, mark, units)
+  local first, stamp = string.match(mark, '^(%d+):(%d+)$')
+  first, stamp = whole(first), whole(stamp)
+  if not stamp or b.rebased or stamp <= b.stamp - b.window then return end
+  b.returned = b.returned or {}
+  local last = first + units - 1
+  for from = last, math.max(first, last - n + 1), -1000 do
+    local members = {}
+    for i = from, math.max(first, last - n + 1, from - 999), -1 do members[#members + 1] = string.format('%016.0f', i) end
+    for i, score in ipairs(call('ZMSCORE', b.key, unpack(members))) do
+      if score and tonumber(score) == stamp then table.insert(b.returned, members[i]) end
+    end
+  end
+  b.stored = math.max(0, b.stored - #b.returned)
   log_count(b)
 end
 
@@ -69,11 +98,14 @@ function sliding_log.reset_in(b)
 end
 
 function sliding_log.write(b)
+  if b.returned then
+    for i = 1, #b.returned, 4000 do call('ZREM', b.key, unpack(b.returned, i, math.min(i + 3999, #b.returned))) end
+  end
   if not b.repair and b.added + b.removed == 0 then return end
   local reset, add = sliding_log.reset_in(b), b.added
   if b.rebased then
     call('UNLINK', b.key)
-    b.sequence, add = 0, b.count
+    add = b.count
   else
     call('ZREMRANGEBYSCORE', b.key, '-inf', text(b.stamp - b.window))
     if b.dropped > 0 then call('ZREMRANGEBYRANK', b.key, '0', text(b.dropped - 1)) end

@@ -8,7 +8,7 @@ end
 
 function sliding_window_counter.read(b)
   local length = b.window
-  b.cap, b.current, b.previous, b.ahead = b.max, 0, 0, 0
+  b.current, b.previous, b.ahead = 0, 0, 0
   b.elapsed = math.fmod(b.now, length)
   b.index = (b.now - b.elapsed) / length
   local raw = call('GET', b.key)
@@ -46,6 +46,11 @@ function sliding_window_counter.wait(b, n)
   return to_edge + b.window - quotient((b.max - n) * b.window, b.current)
 end
 
+-- The window that units are taken from now.
+function sliding_window_counter.mark(b)
+  return text(b.window) .. ':' .. text(b.index)
+end
+
 function sliding_window_counter.spend(b, n)
   b.current, b.repair = b.current + n, true
   counter_free(b)
@@ -55,6 +60,23 @@ end
 function sliding_window_counter.refund(b, n)
   local back = math.min(n, b.current)
   b.current, b.previous, b.repair = b.current - back, b.previous - math.min(n - back, b.previous), true
+  counter_free(b)
+end
+
+function sliding_window_counter.charge(b, n)
+  sliding_window_counter.spend(b, math.min(n, MOST - b.current))
+end
+
+-- While the window they were taken from is the current or the previous one.
+function sliding_window_counter.give_back(b, n, mark)
+  local length, index = string.match(mark, '^(%d+):(%d+)$')
+  length, index = whole(length), whole(index)
+  if length ~= b.window then return end
+  if index == b.index then
+    b.current, b.repair = b.current - math.min(n, b.current), true
+  elseif index == b.index - 1 then
+    b.previous, b.repair = b.previous - math.min(n, b.previous), true
+  end
   counter_free(b)
 end
 

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/echomq/emq/queue"
+)
+
+func newLimitsClose(a *app) *cobra.Command {
+	var key, until, reason string
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "close QUEUE",
+		Short: "Hand out no jobs until a time, or none of a key value",
+		Long: `Hand out no jobs of the queue until a time, or with --key none that have that key value: what they call wants no more (429).
+Running jobs go on, jobs keep their order, and no attempt is spent. A close never ends earlier than one before it.`,
+		Example: `  emqworker limits close llm --for 30s --reason "429 from the provider"
+  emqworker limits close llm --key model=x --until 2030-01-02T15:04:05Z`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (length == 0) == (until == "") {
+				return usage("limits close: want one of --for and --until")
+			}
+			if until != "" {
+				at, err := time.Parse(time.RFC3339, until)
+				if err != nil {
+					return usage("limits close: --until is %q; want a time as in 2030-01-02T15:04:05Z", until)
+				}
+				if length = time.Until(at); length <= 0 {
+					return usage("limits close: --until is %q, which has passed", until)
+				}
+			}
+			if length <= 0 {
+				return usage("limits close: --for is %v; want more than 0", length)
+			}
+			name, value, err := keyFlag(cmd, key)
+			if err != nil {
+				return err
+			}
+			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
+				var end time.Time
+				if name == "" {
+					end, err = q.Close(cmd.Context(), length, reason)
+				} else {
+					end, err = q.CloseKey(cmd.Context(), name, value, length, reason)
+				}
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: closed until %s\n", closedText(args[0], key), end.Format("2006-01-02T15:04:05.000Z07:00"))
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "close only the jobs that have this key value, as in model=x")
+	cmd.Flags().DurationVar(&length, "for", 0, "how long")
+	cmd.Flags().StringVar(&until, "until", "", "until when (RFC 3339, as in 2030-01-02T15:04:05Z)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; shown while it is closed")
+	return cmd
+}
+
+func newLimitsReopen(a *app) *cobra.Command {
+	var key, reason string
+	cmd := &cobra.Command{
+		Use:   "reopen QUEUE",
+		Short: "End a close before its time",
+		Example: `  emqworker limits reopen llm
+  emqworker limits reopen llm --key model=x`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, value, err := keyFlag(cmd, key)
+			if err != nil {
+				return err
+			}
+			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
+				if name == "" {
+					err = q.Reopen(cmd.Context(), reason)
+				} else {
+					err = q.ReopenKey(cmd.Context(), name, value, reason)
+				}
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: open\n", closedText(args[0], key))
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "open the jobs that have this key value, as in model=x")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	return cmd
+}
+
+func closedText(name, key string) string {
+	if key == "" {
+		return name
+	}
+	return name + " " + key
+}
+
+// keyFlag reads --key name=value; both are empty when it is not given.
+func keyFlag(cmd *cobra.Command, key string) (name, value string, err error) {
+	if !cmd.Flags().Changed("key") {
+		return "", "", nil
+	}
+	name, value, ok := strings.Cut(key, "=")
+	if !ok || name == "" {
+		return "", "", usage("%s: --key is %q; want name=value", path(cmd), key)
+	}
+	return name, value, nil
+}

@@ -1,0 +1,229 @@
+-- The judgement of a job by all limits that it falls under: by those for all jobs first (globals), then by those by key or by
+-- cost (judged), then by those that only count (shadows). All buckets are read once, judged in memory and written once.
+local judge = {}
+local globals, judged, shadows = {}, {}, {}
+local shut_buckets = {}
+local shadowed = {}     -- how many jobs each shadow limit would have refused
+local holding = now < kept.held
+
+-- The part of a bucket kept for a job that waited too long: "place units set end id". One that was set later than now was so before
+-- the clock stepped back, and keeps nothing.
+function judge.read_hold(b)
+  b.hold_key = prefix .. 'hold:' .. b.id
+  local stored = holding and call('GET', b.hold_key)
+  if not stored then return end
+  local place, n, at, till, id = string.match(stored, '^(%d+) (%d+) (%d+) (%d+) (%S+)$')
+  place, n, at, till = whole(place), whole(n), whole(at), whole(till)
+  if not (place and n and at and till) then
+    limited.broken = limited.broken or {'corrupt', b.hold_key, stored}
+  elseif at <= now and till > now then
+    b.hold = {place = place, n = n, till = math.min(till, now + b.span), id = id}
+  end
+end
+
+-- The bucket of a limit for a key value, with what stands in its way.
+function judge.bucket(limit, value)
+  local b, first = limited.bucket(limit, value)
+  if not first then return b end
+  b.lease = lease
+  b.span = limit.algorithm == 'concurrency' and lease or b.window
+  if not (for_all(limit) or limit.shadow) then
+    judge.read_hold(b)
+    b.line = line.of(b.id)
+  end
+  return b
+end
+
+-- Sorts the limits by what they do, with the queue's own budget as the first of those for all jobs. Jobs of a closed queue
+-- wait for it as for a budget.
+function judge.sort(own_budget, limits)
+  if own_budget.max > 0 then globals[1] = own_budget end
+  local shut_for = closed_for('queue')
+  if shut_for > 0 then globals[#globals + 1] = shut_bucket('queue', shut_for) end
+  for _, limit in ipairs(limits) do
+    if limit.shadow then
+      shadows[#shadows + 1] = limit
+    elseif for_all(limit) then
+      globals[#globals + 1] = judge.bucket(limit)
+    else
+      judged[#judged + 1] = limit
+    end
+  end
+end
+
+-- How many more jobs the limits for all jobs let through.
+function judge.free()
+  local free = math.huge
+  for _, b in ipairs(globals) do free = math.min(free, b.free) end
+  return free
+end
+
+-- Until they let one through: the latest of those that refuse, and its name.
+function judge.wait()
+  local latest, name = 0, ''
+  for _, b in ipairs(globals) do
+    local wait = bucket_wait(b, 1)
+    if wait > latest then latest, name = wait, b.id or '' end
+  end
+  return latest, name
+end
+
+-- What a job asks for: a list of {bucket, units}. by is what sorts the limits it is asked of.
+function judge.asks(record, by)
+  local asks = {}
+  if #by == 0 and not (by == judged and some_closed) then return asks end
+  local keys, costs, names = header(record)
+  for _, limit in ipairs(by) do
+    local value, n = falls_under(limit, keys, costs)
+    if n > 0 then asks[#asks + 1] = {judge.bucket(limit, value), n} end
+  end
+  if by == judged and some_closed then
+    for _, key in ipairs(names) do
+      local value, id = keys[key], closed_id(key, keys[key])
+      if shut_buckets[id] == nil then
+        local ms = closed_for(key .. ':' .. value)
+        shut_buckets[id] = ms > 0 and shut_bucket(key .. ':' .. encoded(value), ms)
+        if ms > 0 then shut_buckets[id].line = line.of(id) end
+      end
+      if shut_buckets[id] then asks[#asks + 1] = {shut_buckets[id], 1} end
+    end
+  end
+  return asks
+end
+
+-- How many units of a bucket are kept from a job for an earlier one.
+function judge.held_from(b, place, id)
+  local hold = b.hold
+  return hold and hold.id ~= id and hold.place < place and hold.n or 0
+end
+
+-- How many ms until a bucket grants n units to a job if nobody else asks: 0 now, -1 never.
+function judge.wait_for(b, n, place, id)
+  if n > b.cap then return -1 end
+  local held = judge.held_from(b, place, id)
+  if n <= b.free - held then return 0 end
+  local wait = bucket_wait(b, n + held)
+  if held > 0 and (wait < 0 or wait > b.hold.till - now) then wait = b.hold.till - now end
+  return wait
+end
+
+-- Judges a job that stands in a line (nil for none). Returns 'granted'; or 'never' with the ask that can never be granted; or 'blocked'
+-- with the bucket whose line it is to stand in and its retry-after: of those that block it the latest.
+function judge.job(place, id, asks, stands)
+  local blocker, latest = nil, 0
+  for _, ask in ipairs(asks) do
+    local b, n = ask[1], ask[2]
+    local wait = judge.wait_for(b, n, place, id)
+    if wait < 0 then return 'never', ask end
+    ask.refused = wait > 0
+    local head = line.head(b.line)
+    ask.behind = head and head < place
+    if ask.behind then wait = math.max(wait, 1, b.line.where == 'asleep' and b.line.wake - now or 1) end
+    if wait > latest or (wait > 0 and wait == latest and b.line == stands) then blocker, latest = b, wait end
+  end
+  if blocker then return 'blocked', blocker, latest end
+  return 'granted'
+end
+
+-- Drops the holds of a job; others may have what they kept.
+function judge.drop_holds(id, asks, reopen)
+  for _, ask in ipairs(asks) do
+    local b = ask[1]
+    if b.hold and b.hold.id == id then
+      b.hold, b.hold_changed = nil, true
+      if reopen then reopen(b) end
+    end
+  end
+end
+
+-- A job that was refused after MOVES_TO_HOLD moves between lines holds its cost, so that buckets that open in turn do not pass it for
+-- ever: in each of its buckets that is long enough, until the latest retry-after, unless an earlier job stands in or holds one of
+-- them.
+local MOVES_TO_HOLD = 3
+function judge.hold(place, id, asks, reopen)
+  local till = 0
+  for _, ask in ipairs(asks) do
+    local b = ask[1]
+    if b.shut or ask.behind or judge.held_from(b, place, id) > 0 then return false end
+    if ask.refused then
+      local wait = b.algorithm == 'concurrency' and lease or bucket_wait(b, ask[2])
+      till = math.max(till, now + wait)
+    end
+  end
+  if till <= now then return false end
+  for _, ask in ipairs(asks) do
+    local b, n = ask[1], ask[2]
+    if b.span >= till - now then
+      local old = b.hold
+      if not old and not holding then call('EXISTS', b.hold_key) end
+      b.hold, b.hold_changed = {place = place, n = n, till = till, id = id}, true
+      if old and (old.id ~= id or old.till > till or old.n > n) then reopen(b, place, id) end
+    end
+  end
+  return true
+end
+
+-- Spends what a granted job asks for, from the limits for all jobs too, and from shadow limits what they would have granted.
+-- Returns what its lease holds: the concurrency buckets, and all as words.
+function judge.spend(record, asks)
+  local spent = {places = {}, words = ''}
+  local words = {}
+  local function take(b, n)
+    if b.algorithm == 'concurrency' then
+      table.insert(spent.places, b.id)
+      table.insert(words, b.id)
+    elseif b.marked then
+      table.insert(words, b.id .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b))
+    end
+    bucket_spend(b, n)
+  end
+  for _, b in ipairs(globals) do take(b, 1) end
+  for _, ask in ipairs(asks) do take(ask[1], ask[2]) end
+  for _, ask in ipairs(judge.asks(record, shadows)) do
+    local b, n = ask[1], ask[2]
+    if n > b.free then shadowed[b.limit.name] = (shadowed[b.limit.name] or 0) + 1 end
+    -- A job in flight is one, whether it should be or not.
+    if n <= b.free or b.algorithm == 'concurrency' then take(b, n) end
+  end
+  spent.words = table.concat(words, ' ')
+  return spent
+end
+
+-- Why an ask can never be granted.
+function judge.never_text(ask)
+  local b = ask[1]
+  return 'cost ' .. b.limit.unit .. '=' .. text(ask[2]) .. ' can never be granted: limit ' .. b.limit.name ..
+    (b.value and ' for ' .. b.limit.by .. '=' .. b.value or '') .. ' grants at most ' .. text(b.cap) .. ' at once'
+end
+
+-- The ms until which some bucket is held at most.
+function judge.last_hold()
+  local till = 0
+  for _, b in ipairs(limited.list) do
+    if b.hold_changed and b.hold then till = math.max(till, b.hold.till) end
+  end
+  return till
+end
+
+-- The holds that were set, for the audit: "bucket id units till,…".
+function judge.holds()
+  local words = {}
+  for _, b in ipairs(limited.list) do
+    if b.hold_changed and b.hold then
+      table.insert(words, b.id .. ' ' .. b.hold.id .. ' ' .. text(b.hold.n) .. ' ' .. text(b.hold.till))
+    end
+  end
+  return table.concat(words, ',')
+end
+
+function judge.write()
+  for _, b in ipairs(limited.list) do
+    bucket_write(b)
+    if b.hold_changed and b.hold then
+      local h = b.hold
+      call('SET', b.hold_key, text(h.place) .. ' ' .. text(h.n) .. ' ' .. text(now) .. ' ' .. text(h.till) .. ' ' .. h.id, 'PX', text(h.till - now))
+    elseif b.hold_changed then
+      call('UNLINK', b.hold_key)
+    end
+  end
+end

@@ -1,0 +1,126 @@
+-- Limits by name, in the hash limits: name to the words
+--
+--   bucket algorithm max window burst by unit mode overrides at reason
+--
+-- bucket is what the limit's buckets are called: its name, followed by ~2, ~3 … when limits of that name and another rule were
+-- removed before it. by and unit are * for none, mode is live or shadow, overrides counts the key values that have a rule of
+-- their own, at is the server ms of the last change; the reason is the rest.
+local LIMIT = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) ?(.*)$'
+
+-- The limit that a text stands for, or nil.
+local function parse_limit(name, stored)
+  local bucket, algorithm, max, window, burst, by, unit, mode, overrides, at, reason = string.match(stored, LIMIT)
+  if not bucket then return nil end
+  local rule = read_rule(max, algorithm == 'concurrency' and '1' or window, algorithm, burst)
+  overrides, at = whole(overrides), whole(at)
+  if not (rule and overrides and at and (mode == 'live' or mode == 'shadow')) then return nil end
+  return {
+    name = name, bucket = bucket, algorithm = algorithm, max = rule.max, window = rule.duration, burst = rule.burst,
+    by = by ~= '*' and by or nil, unit = unit ~= '*' and unit or nil, shadow = mode == 'shadow', overrides = overrides,
+    at = at, reason = reason,
+  }
+end
+
+-- All limits by the order of their names; or nil with the name and the text that is wrong.
+local function read_limits(key)
+  local list, stored = {}, call('HGETALL', key)
+  for i = 1, #stored, 2 do
+    local limit = parse_limit(stored[i], stored[i + 1])
+    if not limit then return nil, stored[i], stored[i + 1] end
+    list[#list + 1] = limit
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
+-- A limit that every job falls under: it refuses for all, and its jobs stand in no line.
+local function for_all(limit)
+  return not (limit.by or limit.unit)
+end
+
+-- A key value as it stands in the name of a key.
+local function encoded(value)
+  if not string.find(value, '[^%w._-]') then return value end
+  return (string.gsub(value, '[^%w._-]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
+
+-- The rule of a limit for one key value: max, window and burst of its override, else of the limit; nil and the text if the
+-- override is none.
+local function rule_for(limit, overrides, value)
+  if value and limit.overrides > 0 then
+    local stored = call('HGET', overrides, limit.name .. ':' .. value)
+    if stored then
+      local max, window, burst = string.match(stored, '^(%S+) (%S+) (%S+)$')
+      local rule = max and read_rule(max, window, limit.algorithm, burst)
+      if not rule then return nil, stored end
+      return {max = rule.max, window = rule.duration, burst = rule.burst}
+    end
+  end
+  return limit
+end
+
+-- The keys and costs that a job carries, and the names of the keys in their order.
+local function header(record)
+  local keys, costs, names, at = {}, {}, {}, HEAD + 1
+  while true do
+    local tag, size, from = string.match(record, '^(%a)(%d+):()', at)
+    if not tag then return keys, costs, names end
+    at = from + size
+    if tag == 'k' or tag == 'c' then
+      local name, value = string.match(string.sub(record, from, at - 1), '^([^=]*)=(.*)$')
+      if name and tag == 'k' then
+        keys[name] = value
+        names[#names + 1] = name
+      elseif name then
+        costs[name] = value
+      end
+    end
+  end
+end
+
+-- The header of a record as it is stored, without its end.
+local function header_text(record)
+  local at = HEAD + 1
+  while true do
+    local size, from = string.match(record, '^%a(%d+):()', at)
+    if not size then return string.sub(record, HEAD + 1, at - 1) end
+    at = from + size
+  end
+end
+
+-- What a job spends from a limit: the key value (nil for none) and the cost; nil if the limit does not judge it.
+local function falls_under(limit, keys, costs)
+  local value = limit.by and keys[limit.by]
+  if limit.by and not value then return nil, 0 end
+  return value, limit.unit and (whole(costs[limit.unit]) or 0) or 1
+end
+
+local function bucket_id(limit, value)
+  return value and limit.bucket .. ':' .. encoded(value) or limit.bucket
+end
+
+-- The buckets of limits, each read once: by their ids and in the order in which they were asked for. broken is the answer when one
+-- holds no state of its limit. opening is the id of fixed windows that open now.
+local limited = {by = {}, list = {}}
+
+-- The bucket of a limit for a key value (nil for none), and whether it is asked for the first time.
+function limited.bucket(limit, value)
+  local id = bucket_id(limit, value)
+  local b = limited.by[id]
+  if b then return b, false end
+  local rule, wrong = rule_for(limit, overrides, value)
+  if not rule then
+    limited.broken = limited.broken or {'misconfigured', overrides, limit.name .. ':' .. value, wrong}
+    rule = limit
+  end
+  b = new_bucket(limiter .. ':' .. id, limit.algorithm, rule.max, rule.window, rule.burst, '')
+  b.id, b.limit, b.value, b.marked, b.opening = id, limit, value, limit.unit ~= nil, limited.opening
+  local valid, garbage = bucket_read(b, now)
+  if not valid then
+    limited.broken = limited.broken or {'corrupt', b.key, garbage}
+    b.rule, b.free, b.cap = nil, 0, math.huge
+  end
+  limited.by[id] = b
+  limited.list[#limited.list + 1] = b
+  return b, true
+end
