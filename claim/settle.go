@@ -41,6 +41,9 @@ type Outcome struct {
 // Kind is the outcome's word: complete, retry, defer, back, limited or dead.
 func (o Outcome) Kind() string { return o.kind }
 
+// Closes tells whether the outcome closes the queue or a key value, which should be settled before more is claimed.
+func (o Outcome) Closes() bool { return o.kind == lua.Limited }
+
 // Wait is the delay of a retry or a deferral.
 func (o Outcome) Wait() time.Duration { return o.wait }
 

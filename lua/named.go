@@ -61,6 +61,8 @@ func (e *NamedError) Error() string {
 		return fmt.Sprintf("limit %s has no key that it goes by, so key value %q can have no rule of its own; want by", e.Name, e.Value)
 	case e.Field == "max" && e.Value == "0":
 		return fmt.Sprintf("limit %s has no max; want 1 or more", e.Name)
+	case e.Field == "values":
+		return fmt.Sprintf("limit %s: %s key values with a rule of their own are set at once; want at most 500", e.Name, e.Value)
 	case e.Field == "no burst":
 		return fmt.Sprintf("limit %s is a %s, which has no burst; want none, not %s", e.Name, e.Is, e.Value)
 	case e.Field == "unit" && e.Is == "*":

@@ -46,6 +46,7 @@ if field == 'layout' then return {'misconfigured', meta, field, value} end
 local before = call('HGET', limits, name)
 local old = before and parse_limit(name, before)
 if op ~= 'set' and not before then return {'unknown', name} end
+if #ARGV >= rest + 2000 then return {'refused', 'values', text(math.ceil((#ARGV - rest + 1) / 4)), ''} end
 local sleeping = call('ZCARD', lines) > 0
 local stale_lines = call('ZCARD', stale) > 0
 call('ZCARD', uncounted)
@@ -187,11 +188,9 @@ end
 if not (own and own.layout) then call('HSET', meta, 'layout', '1') end
 push_token()
 local values = {}
-for i, value in ipairs(ARGV) do
-  if i >= rest then
-    table.insert(values, 'value ' .. i - rest + 1)
-    table.insert(values, value)
-  end
+for i = rest, audit_size and #ARGV or 0 do
+  table.insert(values, 'value ' .. i - rest + 1)
+  table.insert(values, ARGV[i])
 end
 record_audit('named', 'change', op, 'name', name, 'limit', text_of or '', 'reason', reason, unpack(values))
 return {'set', now, before or ''}

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -248,4 +249,24 @@ func TestLinesDoNotOutliveAStepOfTheClock(t *testing.T) {
 			assert.Contains(t, got, "a2", "%s by %s", algorithm, by)
 		}
 	}
+}
+
+// As many overrides as one call may set, audited or not; one more is refused before anything is written.
+func TestManyOverridesAtOnce(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	values := make([]lua.NamedValue, 501)
+	for i := range values {
+		values[i] = lua.NamedValue{Value: strconv.Itoa(i), Max: "5"}
+	}
+	for _, size := range []string{"0", "1000"} {
+		q.do("HSET", ":meta", "audit", size)
+		_, _, err := q.tryLimit("set tpm max=10 by=tenant", values[:500]...)
+		require.NoError(t, err)
+		require.EqualValues(t, 500, q.number("HLEN :overrides"))
+	}
+	before := q.digest()
+	_, _, err := q.tryLimit("set tpm max=11 by=tenant", values...)
+	require.ErrorContains(t, err, "501 key values with a rule of their own are set at once; want at most 500")
+	require.Equal(t, before, q.digest())
 }

@@ -206,7 +206,7 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 	return c, nil
 }
 
-const maxOverrides = 1000
+const maxOverrides = 500
 
 // checkPart refuses a limit of which parts may be left out when the parts that are there make no sense.
 func checkPart(l limiter.Limit) error {

@@ -71,7 +71,12 @@ func (w *Worker) handle(ctx context.Context, r *run) {
 			if word == meter.Dead {
 				w.log.Error("job is dead", "job", job.ID, "attempt", job.Attempt)
 			}
-			w.outcomes <- outcome
+			if outcome.Closes() {
+				// What closed the queue is told before this slot claims again.
+				w.settle(context.WithoutCancel(ctx), []claim.Outcome{outcome})
+			} else {
+				w.outcomes <- outcome
+			}
 		}
 		w.giveSlots(1)
 	}()
