@@ -9,9 +9,11 @@
 //	woken, err := c.Await(ctx, wait)                          // until another claim is worth making
 //
 // [Claimer.Claim] does all that must be done at once, in one step of the server: it brings back delayed jobs that are due and
-// jobs whose lease has run out, then grants waiting jobs in order of their places as far as the limit allows, and spends the limit
-// for them. To be refused is an answer, not an error: [Batch] then says that it is Limited, which job was sent back, and after
-// which time a claim is granted again (RetryAfter).
+// jobs whose lease has run out, then grants waiting jobs in order of their places as far as their limits allow, and spends what
+// they cost. A job is granted when every limit that it falls under grants it; else nothing is spent. To be refused is an answer, not an
+// error: [Batch] then says which jobs were sent back, by which limit and for how long. When a limit that every job falls under
+// refuses, it is Limited, and RetryAfter is when a claim is granted again; one refused by a limit by key or by cost stands in the line
+// of its bucket, and the claim goes on with the next.
 //
 // [Batch].Next is when that is: 0 for at once, -1 when nothing is known to come. Sleep in [Claimer.Await], which returns when an
 // enqueue, a raised limit or another claim finds that there is work: as many sleepers are woken, one after the other, as there is
@@ -26,8 +28,10 @@
 //
 // # The ends of a job
 //
-// [Complete], [Retry] (the attempt is spent), [Defer] (it is kept), [HandBack] (at its place, kept) and [DeadLetter]. Each
-// carries its lease: if that has ended the answer is [ErrLeaseLost] and nothing was changed.
+// [Complete], [Retry] (the attempt is spent), [Defer] (it is kept), [HandBack] (at its place, kept), [RateLimited] (the same, and the
+// queue or a key value is closed for a time) and [DeadLetter]. Each carries its lease: if that has ended the answer is [ErrLeaseLost]
+// and nothing was changed. What a job cost in truth is said by [Job.SetCost]: the difference to its reservation goes back to where it
+// was taken, or is charged.
 //
 // # What is promised
 //
@@ -45,6 +49,6 @@
 // # Costs
 //
 // A claim is one script call for up to k jobs. It looks at about 128 + k of them and adds none after 256 KiB of payload, so that it
-// holds the server for few milliseconds; when that was not enough, More asks to claim again at once. A refused claim sends back
-// one job at most. One settle call is under way at a time: the server remembers each claimer's last one, for one lease.
+// holds the server for few milliseconds; when that was not enough, More asks to claim again at once. A claim that a limit for all jobs
+// refuses sends back one job at most. One settle call is under way at a time: the server remembers each claimer's last one, for one lease.
 package claim

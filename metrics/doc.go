@@ -6,6 +6,9 @@
 //	b, err := metrics.ReadBudget(ctx, client, "mail")
 //	fmt.Println(b.Used, "of", b.Max, "used; one more in", b.RetryAfter)
 //
+// [Budgets] is every limit of a queue, with those of its key values that most jobs wait for; [Explain] says why a job waits, behind
+// what and until when. Both read by the claim's own script text, so they say what the next claim would find.
+//
 // [ReadBudget] is the queue's own limit as the next claim would judge it, by the
 // same script text. [RateLimitTTL] and [GlobalRateLimit] are the two reads that
 // EchoMQ has (get_rate_limit_ttl/3 and get_global_rate_limit/2). [ReadCounts] is

@@ -16,15 +16,18 @@
 //
 // The operator's calls:
 //
-//   - [Queue.SetLimit], [Queue.LiftLimit] and [Queue.Limit] rule the limit that the whole fleet shares. [Queue.Pause] and
-//     [Queue.Resume] stop and restart all claims.
+//   - [Queue.SetLimit], [Queue.LiftLimit] and [Queue.Limit] rule the queue's own limit, which the whole fleet shares.
+//   - [Queue.SetNamedLimit], [Queue.RemoveNamedLimit] and [Queue.NamedLimits] rule any number of further ones: by a key of the job
+//     (each tenant, model or chat), by a cost (tokens), or of jobs in flight ([Concurrency]). A job is handed out when all grant it.
+//   - [Queue.Close] and [Queue.Reopen], [Queue.CloseKey] and [Queue.ReopenKey] hand out nothing until an upstream wants more.
+//     [Queue.Pause] and [Queue.Resume] stop and restart all claims.
 //   - [Queue.Get], [Queue.List] and [Queue.Counts] show where jobs are and why.
 //   - [Queue.RunNow], [Queue.Redrive], [Queue.Delete] and [Queue.Drain] move and remove them.
 //
 // # Where a job can be
 //
 // [Wait], in order of its place: by priority, then by turn. [Active], under a worker's lease. [Delayed], until its due time,
-// or, if it was over budget and the limit sent it back, until the limit lets it run at the place it had. [Dead], when it was
+// or, if it was over budget and a limit sent it back, until that limit lets it run at the place it had. [Dead], when it was
 // given up; it is kept until it is redriven or deleted. [Completed], if its Retain asks for that; else it is removed at its end.
 //
 // # What is promised

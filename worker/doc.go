@@ -1,7 +1,7 @@
 // Package worker runs the jobs of a queue: the fleet's side.
 //
 // It is for programs that work off jobs enqueued by package [github.com/echomq/emq/queue], in as many processes as they like.
-// The queue's limit holds for all of them together; a worker has none of its own.
+// The queue's limits hold for all of them together; a worker has none of its own.
 //
 // # The calls that matter
 //
@@ -18,9 +18,10 @@
 //	nil                     the job is complete
 //	an error, or a panic    another attempt after a back-off; dead when the attempts are used up
 //	Defer(d)                again after d; no attempt is spent
+//	RateLimited(d)          the queue, or with Key a key value, is closed for d; the job keeps its place, no attempt is spent
 //	DeadLetter(err)         dead at once
 //
-// [Job].SetResult keeps a result with a job whose producer asked for one. The handler's context ends at the job's time-out, when
+// [Job].SetResult keeps a result with a job whose producer asked for one, [Job].SetCost says what it really cost. The handler's context ends at the job's time-out, when
 // its lease is lost, and at the end of the grace; context.Cause tells which. A handler that fails after [ErrStopping] hands its job
 // back with the attempt unspent.
 //

@@ -22,10 +22,11 @@ func ExampleRateLimited() {
 			log.Fatal(err)
 		}
 	}
+	retryAfter := time.Hour // what the answer's Retry-After says
 	work(q, 2, func(_ context.Context, job *worker.Job) error {
 		if job.Keys["model"] == "x" {
 			fmt.Println("429 for x")
-			return worker.RateLimited(time.Hour, worker.Key("model"), worker.Because(errors.New("429 Too Many Requests")))
+			return worker.RateLimited(retryAfter, worker.Key("model"), worker.Because(errors.New("429 Too Many Requests")))
 		}
 		fmt.Println("answer from y")
 		return nil
