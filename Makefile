@@ -1,4 +1,4 @@
-.PHONY: help valkey test test-fast lint demo fuzz
+.PHONY: help valkey test test-fast long lint demo fuzz
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
@@ -16,6 +16,10 @@ test: valkey lint ## everything: vet, gofmt, all tests with the race detector
 
 test-fast: valkey ## all tests without the race detector
 	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+
+long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm (about an hour)
+	go test -timeout 3h -v -run Model ./claim -model.sequences 12500
+	go test -timeout 1h -v -run Model ./limiter -limiter.calls 100000
 
 lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not gofmt'ed:"; echo "$$bad"; exit 1; } >&2

@@ -71,10 +71,10 @@ func newLimitsList(a *app) *cobra.Command {
 	var asJSON bool
 	var top int
 	cmd := &cobra.Command{
-		Use:     "ls QUEUE",
-		Short:   "List all limits of a queue, what remains, and what is closed",
+		Use:     "ls QUEUE [NAME]",
+		Short:   "List the limits of a queue, what remains, and what is closed",
 		Example: "  emqworker limits ls llm --top 3",
-		Args:    arguments(1, 1),
+		Args:    arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.connect(cmd)
 			if err != nil {
@@ -84,6 +84,12 @@ func newLimitsList(a *app) *cobra.Command {
 			all, err := metrics.Budgets(cmd.Context(), client, args[0], top)
 			if err != nil {
 				return err
+			}
+			if len(args) == 2 {
+				all.Limits = slices.DeleteFunc(all.Limits, func(l metrics.Limit) bool { return l.Name != args[1] })
+				if len(all.Limits) == 0 {
+					return fmt.Errorf("limit %s: %w in queue %s", args[1], queue.ErrNoLimit, args[0])
+				}
 			}
 			if asJSON {
 				out := limitsJSON{Queue: args[0], AtMS: ms(all.At), Paused: all.Paused, Limits: []limitJSON{}, Closed: []closureJSON{}}
