@@ -243,3 +243,25 @@ func TestKeyValuesOfAnyBytes(t *testing.T) {
 	q.clock.Advance(time.Second)
 	require.Len(t, q.claim(100).IDs, len(values))
 }
+
+// A heavy head is deleted: the next in line can run at once, so somebody is woken.
+func TestDeletingAHeadWakes(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set tpm max=10 unit=tokens")
+	q.enqueue(
+		lua.NewJob{ID: "first", Priority: 2, Body: lua.Body(lua.Header{Cost: map[string]int64{"tokens": 5}}, nil)},
+		lua.NewJob{ID: "heavy", Priority: 2, Body: lua.Body(lua.Header{Cost: map[string]int64{"tokens": 9}}, nil)},
+		lua.NewJob{ID: "light", Priority: 2, Body: lua.Body(lua.Header{Cost: map[string]int64{"tokens": 5}}, nil)})
+	require.Equal(t, []string{"first"}, q.claim(5).IDs)
+	q.do("DEL", ":wake")
+	_, err := remove(q, "light")
+	require.NoError(t, err)
+	q.enqueue(lua.NewJob{ID: "last", Priority: 2, Body: lua.Body(lua.Header{Cost: map[string]int64{"tokens": 5}}, nil)})
+	require.Empty(t, q.claim(5).IDs, "the heavy one is not passed")
+	q.do("DEL", ":wake")
+	_, err = remove(q, "heavy")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, q.number("LLEN :wake"))
+	require.Equal(t, []string{"last"}, q.claim(5).IDs)
+}

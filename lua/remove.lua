@@ -13,7 +13,8 @@ local delayed   = KEYS[10]
 local dead      = KEYS[11]
 local completed = KEYS[12]
 local errors    = KEYS[13]
-local audit     = KEYS[14]
+local wake      = KEYS[14]
+local audit     = KEYS[15]
 local rest      = 1         -- ARGV[rest...]: ids
 -- include num.lua
 -- include settings.lua
@@ -24,12 +25,14 @@ local rest      = 1         -- ARGV[rest...]: ids
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
+-- include wake.lua
 -- include audit.lua
 for _, set in ipairs({back, sent, dead, completed}) do call('ZCARD', set) end
 call('HLEN', errors)
 
 local reply = {'removed'}
 local jobs, seen = {}, {}
+local freed = false -- the head of a line may be another one now
 for i = rest, #ARGV do
   local id = ARGV[i]
   local record = read_record(id)
@@ -39,7 +42,10 @@ for i = rest, #ARGV do
     seen[id] = true
     call('EXISTS', job_key(id), prefix .. 'result:' .. id)
     table.insert(jobs, {id = id, place = place, at = at})
-    if bucket then line.pull(line.of(bucket), id) end
+    if bucket then
+      line.pull(line.of(bucket), id)
+      if line.head(line.of(bucket)) then freed = true end
+    end
   end
   table.insert(reply, at)
 end
@@ -54,5 +60,6 @@ for n, job in ipairs(jobs) do
   call('UNLINK', job_key(job.id), prefix .. 'result:' .. job.id)
 end
 line.write()
+if freed then push_token() end
 if #jobs > 0 then record_audit('remove', 'ids', table.concat(touched, ' ')) end
 return reply

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/valkey-io/valkey-go"
 
+	"github.com/echomq/emq/metrics"
 	"github.com/echomq/emq/queue"
 )
 
@@ -22,19 +27,15 @@ Running jobs go on, jobs keep their order, and no attempt is spent. A close neve
   emqworker limits close llm --key model=x --until 2030-01-02T15:04:05Z`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (length == 0) == (until == "") {
+			byTime := cmd.Flags().Changed("until")
+			if byTime == cmd.Flags().Changed("for") {
 				return usage("limits close: want one of --for and --until")
 			}
-			if until != "" {
-				at, err := time.Parse(time.RFC3339, until)
-				if err != nil {
-					return usage("limits close: --until is %q; want a time as in 2030-01-02T15:04:05Z", until)
-				}
-				if length = time.Until(at); length <= 0 {
-					return usage("limits close: --until is %q, which has passed", until)
-				}
-			}
-			if length <= 0 {
+			at, bad := time.Parse(time.RFC3339, until)
+			switch {
+			case byTime && bad != nil:
+				return usage("limits close: --until is %q; want a time as in 2030-01-02T15:04:05Z", until)
+			case !byTime && length <= 0:
 				return usage("limits close: --for is %v; want more than 0", length)
 			}
 			name, value, err := keyFlag(cmd, key)
@@ -42,6 +43,15 @@ Running jobs go on, jobs keep their order, and no attempt is spent. A close neve
 				return err
 			}
 			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
+				if byTime { // by the server's clock, not by this machine's
+					n, err := q.Counts(cmd.Context())
+					if err != nil {
+						return err
+					}
+					if length = at.Sub(n.At); length <= 0 {
+						return usage("limits close: --until is %q, which has passed", until)
+					}
+				}
 				var end time.Time
 				if name == "" {
 					end, err = q.Close(cmd.Context(), length, reason)
@@ -76,18 +86,25 @@ func newLimitsReopen(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
-				if name == "" {
-					err = q.Reopen(cmd.Context(), reason)
-				} else {
-					err = q.ReopenKey(cmd.Context(), name, value, reason)
-				}
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: open\n", closedText(args[0], key))
+			client, err := a.connect(cmd)
+			if err != nil {
 				return err
-			})
+			}
+			defer client.Close()
+			q, err := queue.New(client, args[0], queue.Options{})
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				err = q.Reopen(cmd.Context(), reason)
+			} else if err = closedBy(cmd.Context(), client, args[0], name); err == nil {
+				err = q.ReopenKey(cmd.Context(), name, value, reason)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: open\n", closedText(args[0], key))
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "open the jobs that have this key value, as in model=x")
@@ -95,11 +112,36 @@ func newLimitsReopen(a *app) *cobra.Command {
 	return cmd
 }
 
+// closedBy refuses a key name by which nothing is closed when something is by others. Opening what is open is no error.
+func closedBy(ctx context.Context, client valkey.Client, name, key string) error {
+	all, err := metrics.Budgets(ctx, client, name, 0)
+	if broken(err) {
+		return nil // a queue that is set up badly can be opened all the same
+	}
+	if err != nil {
+		return err
+	}
+	by := map[string]bool{}
+	for _, c := range all.Closed {
+		if c.Key != "" {
+			by[c.Key] = true
+		}
+	}
+	if len(by) == 0 || by[key] || len(all.Closed) >= mostClosed {
+		return nil
+	}
+	return &exitError{exitNotFound, fmt.Errorf("limits reopen: nothing of queue %s is closed by key %s; want one of %s", name, key,
+		strings.Join(slices.Sorted(maps.Keys(by)), ", "))}
+}
+
+// mostClosed is how many closes are read at most; beyond it some may not be seen.
+const mostClosed = 1000
+
 func closedText(name, key string) string {
 	if key == "" {
 		return name
 	}
-	return name + " " + key
+	return name + " " + printable(key, true)
 }
 
 // keyFlag reads --key name=value; both are empty when it is not given.

@@ -40,7 +40,7 @@ With - it reads lines of JSON and enqueues a job for each:
    "keys": {"tenant": "acme"}, "cost": {"tokens": 1800}, "max_attempts": 3, "timeout": "1m", "start_by": "5s", "retain": "1h"}
 All fields may be left out; flags stand in for them. A payload that is a string is its text, any other JSON value its JSON;
 "payload_base64" is for bytes. A bad line ends it: the lines before are enqueued, the error names the line and the field. An id
-that exists is told and makes the exit code 1; the other lines are enqueued all the same.`,
+that exists, or a cost above what a limit ever grants, is told and makes the exit code 1; the other lines are enqueued all the same.`,
 		Example: `  emqworker enqueue mail '{"to":"ann@example.org"}'
   emqworker enqueue llm hello --key model=x --cost tokens=1800 --max-attempts 3
   emqworker enqueue mail --id report-7 --delay 1h
@@ -139,7 +139,7 @@ type intake struct {
 	jobs      []queue.Job // read and not yet sent
 	lines     []int       // the line of each
 	sent      int         // jobs enqueued
-	duplicate bool        // some id existed
+	refused   bool        // some job was, alone
 }
 
 func (in *intake) read(ctx context.Context, r io.Reader) error {
@@ -167,7 +167,7 @@ func (in *intake) read(ctx context.Context, r io.Reader) error {
 			break
 		}
 	}
-	if in.duplicate {
+	if in.refused {
 		return told(exitFailure)
 	}
 	return nil
@@ -189,6 +189,11 @@ func (in *intake) failed(line int, err error) error {
 	return &exitError{code, fmt.Errorf("line %d: %s; enqueued before it: %d", line, errorText(err), in.sent)}
 }
 
+// refusedAlone: the answer is about that job and no other.
+func refusedAlone(err error) bool {
+	return errors.Is(err, queue.ErrDuplicate) || errors.Is(err, queue.ErrTooHeavy)
+}
+
 // flush sends the jobs read so far. When one of them is refused as it is, those before it are sent all the same.
 func (in *intake) flush(ctx context.Context) error {
 	if len(in.jobs) == 0 {
@@ -207,8 +212,8 @@ func (in *intake) flush(ctx context.Context) error {
 		case answer.Err == nil:
 			in.sent++
 			fmt.Fprintln(&ids, answer.ID)
-		case errors.Is(answer.Err, queue.ErrDuplicate):
-			in.duplicate = true
+		case refusedAlone(answer.Err):
+			in.refused = true
 			fmt.Fprintf(in.errors, "emqworker: line %d: %s\n", in.lines[i], errorText(answer.Err))
 		}
 	}
@@ -216,7 +221,7 @@ func (in *intake) flush(ctx context.Context) error {
 		return writing
 	}
 	for i, answer := range answers {
-		if answer.Err != nil && !errors.Is(answer.Err, queue.ErrDuplicate) {
+		if answer.Err != nil && !refusedAlone(answer.Err) {
 			return in.failed(in.lines[i], answer.Err)
 		}
 	}

@@ -63,7 +63,7 @@ func newJobExplain(a *app, flag *string) *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), explained(name, ids[0], e))
 			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", ids[0], e); err != nil || len(e.Asks) == 0 {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", ids[0], printable(e.String(), true)); err != nil || len(e.Asks) == 0 {
 				return err
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -77,7 +77,7 @@ func newJobExplain(a *app, flag *string) *cobra.Command {
 				if ask.RetryAfter >= 0 {
 					retry = short(ask.RetryAfter)
 				}
-				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%d\n", ask.Of, cost, ask.Remaining, retry, ask.Ahead, ask.Held)
+				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%d\n", printable(ask.Of.String(), true), cost, ask.Remaining, retry, ask.Ahead, ask.Held)
 			}
 			return table.Flush()
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,6 +61,34 @@ func broken(err error) bool {
 	var config *lua.ConfigError
 	var corrupt *lua.CorruptError
 	return errors.As(err, &config) || errors.As(err, &corrupt)
+}
+
+// named is a limit by name as it is set.
+func named(ctx context.Context, q *queue.Queue, name string) (queue.NamedLimit, error) {
+	if err := lua.CheckName("limit name", name); err != nil {
+		return queue.NamedLimit{}, err
+	}
+	limits, err := q.NamedLimits(ctx)
+	if err != nil {
+		return queue.NamedLimit{}, err
+	}
+	var names []string
+	for _, limit := range limits {
+		if limit.Name == name {
+			return limit, nil
+		}
+		names = append(names, limit.Name)
+	}
+	return queue.NamedLimit{}, noLimit(q.Name(), name, names)
+}
+
+// noLimit says which limits by name there are in place of the one that was asked for.
+func noLimit(queueName, name string, names []string) error {
+	there := "it has none by name"
+	if len(names) > 0 {
+		there = "it has " + strings.Join(names, ", ")
+	}
+	return fmt.Errorf("limit %s: %w in queue %s; %s", name, queue.ErrNoLimit, queueName, there)
 }
 
 func newLimitsGet(a *app) *cobra.Command {

@@ -86,10 +86,16 @@ func newLimitsList(a *app) *cobra.Command {
 				return err
 			}
 			if len(args) == 2 {
-				all.Limits = slices.DeleteFunc(all.Limits, func(l metrics.Limit) bool { return l.Name != args[1] })
-				if len(all.Limits) == 0 {
-					return fmt.Errorf("limit %s: %w in queue %s", args[1], queue.ErrNoLimit, args[0])
+				var names []string
+				for _, l := range all.Limits {
+					if l.Name != "" {
+						names = append(names, l.Name)
+					}
 				}
+				if !slices.Contains(names, args[1]) {
+					return noLimit(args[0], args[1], names)
+				}
+				all.Limits = slices.DeleteFunc(all.Limits, func(l metrics.Limit) bool { return l.Name != args[1] })
 			}
 			if asJSON {
 				out := limitsJSON{Queue: args[0], AtMS: ms(all.At), Paused: all.Paused, Limits: []limitJSON{}, Closed: []closureJSON{}}
@@ -111,11 +117,12 @@ func newLimitsList(a *app) *cobra.Command {
 
 func printLimits(cmd *cobra.Command, name string, all metrics.All) error {
 	if len(all.Limits) == 0 && len(all.Closed) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), name+": unlimited")
-		return err
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), name+": unlimited"); err != nil {
+			return err
+		}
 	}
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tLIMIT\tBY\tUNIT\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER\tWAITING\tNOTE")
+	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tBY\tUNIT\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER\tWAITING\tNOTE")
 	for _, l := range all.Limits {
 		title := l.Name
 		if title == "" {
@@ -126,24 +133,24 @@ func printLimits(cmd *cobra.Command, name string, all metrics.All) error {
 			notes = append(notes, fmt.Sprintf("shadow: would have refused %d", l.Refused))
 		}
 		if l.Reason != "" {
-			notes = append(notes, l.Reason)
+			notes = append(notes, printable(l.Reason, true))
 		}
-		row := func(title string, rule limiter.Limit, b *metrics.Bucket, waiting int64, note string) {
+		row := func(title, algorithm string, rule limiter.Limit, b *metrics.Bucket, waiting int64, note string) {
 			used, remaining, retry, reset := "-", "-", "-", "-"
 			if b != nil {
 				used, remaining, retry, reset = fmt.Sprint(b.Used), fmt.Sprint(b.Remaining), short(b.RetryAfter), short(b.ResetAfter)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", title, rateText(rule), orDash(l.By), orDash(l.Unit), used, remaining, retry, reset, waiting, note)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", title, algorithm, rateText(rule), orDash(l.By), orDash(l.Unit), used, remaining, retry, reset, waiting, note)
 		}
 		note := strings.Join(notes, ", ")
 		if l.By == "" {
-			row(title, l.Limit, &l.Buckets[0], l.Waiting, note)
+			row(title, string(l.Algorithm), l.Limit, &l.Buckets[0], l.Waiting, note)
 			continue
 		}
-		row(title, l.Limit, nil, l.Waiting, note)
+		row(title, string(l.Algorithm), l.Limit, nil, l.Waiting, note)
 		for i := range l.Buckets {
 			b := &l.Buckets[i]
-			row("  "+b.Value, limiter.Limit{Algorithm: l.Algorithm, Max: b.Max, Window: b.Window, Burst: b.Burst}, b, b.Waiting, "")
+			row("  "+printable(b.Value, true), "", limiter.Limit{Algorithm: l.Algorithm, Max: b.Max, Window: b.Window, Burst: b.Burst}, b, b.Waiting, "")
 		}
 	}
 	if len(all.Limits) > 0 {
@@ -152,13 +159,21 @@ func printLimits(cmd *cobra.Command, name string, all metrics.All) error {
 		}
 	}
 	for _, c := range all.Closed {
-		what := "the queue"
+		what := "queue"
 		if c.Key != "" {
-			what = c.Key + "=" + c.Value
+			what = c.Key + "=" + printable(c.Value, true)
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "closed: %s until %s, %d waiting%s\n", what, c.Until.Format(time.RFC3339), c.Waiting, reasonText(c.Reason)); err != nil {
+		clock := "15:04:05"
+		if c.Until.Sub(all.At) > 12*time.Hour {
+			clock = "2006-01-02 15:04:05"
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "closed: %s until %s, %d waiting%s\n", what, c.Until.Format(clock), c.Waiting, reasonText(c.Reason)); err != nil {
 			return err
 		}
+	}
+	if all.Paused {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "paused: nothing is let through until queue resume%s\n", reasonText(all.PauseReason))
+		return err
 	}
 	return nil
 }
@@ -167,7 +182,7 @@ func reasonText(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + strings.ReplaceAll(reason, "\n", "; ")
+	return " (" + printable(reason, true) + ")"
 }
 
 func orDash(s string) string {
@@ -177,11 +192,12 @@ func orDash(s string) string {
 	return s
 }
 
-// rateText is a rule as limits set reads it.
+// rateText is a rule without its algorithm.
 func rateText(l limiter.Limit) string {
 	if l.Algorithm == queue.Concurrency && l.Max > 0 {
-		return fmt.Sprintf("%d %s", l.Max, l.Algorithm)
+		return fmt.Sprint(l.Max)
 	}
+	l.Algorithm = ""
 	return l.String()
 }
 
@@ -191,7 +207,7 @@ func getNamed(cmd *cobra.Command, client valkey.Client, name, limit string, keys
 	if err != nil {
 		return err
 	}
-	is, err := q.NamedLimit(cmd.Context(), limit)
+	is, err := named(cmd.Context(), q, limit)
 	if err != nil {
 		return err
 	}
@@ -228,7 +244,8 @@ func newLimitsCheck(a *app) *cobra.Command {
 and exits with 5.
 
 Without NAME it asks the queue: what is closed or paused for all jobs, its own limit, and each limit that every job falls under. With
-NAME it asks that limit for one unit, of the key value that --key gives, and whether that value is closed.`,
+NAME it asks that limit for one unit, of the key value that --key gives, and whether the queue or that value is closed. While the
+queue is paused it prints -1: nobody knows until when.`,
 		Example: `  emqworker limits check mail || echo later
   emqworker limits check llm tpm --key model=x`,
 		Args: arguments(1, 2),
@@ -245,7 +262,7 @@ NAME it asks that limit for one unit, of the key value that --key gives, and whe
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), wait.Milliseconds()); err != nil {
 				return err
 			}
-			if wait > 0 {
+			if wait != 0 {
 				return told(exitLimited)
 			}
 			return nil
@@ -268,7 +285,7 @@ func checkLimits(cmd *cobra.Command, client valkey.Client, args, keys []string) 
 		if err != nil {
 			return 0, err
 		}
-		limit, err := q.NamedLimit(cmd.Context(), args[1])
+		limit, err := named(cmd.Context(), q, args[1])
 		if err != nil {
 			return 0, err
 		}
@@ -287,17 +304,20 @@ func checkLimits(cmd *cobra.Command, client valkey.Client, args, keys []string) 
 	if err != nil {
 		return 0, err
 	}
+	if all.Paused {
+		return -time.Millisecond, nil
+	}
 	for _, c := range all.Closed {
 		if c.Key == "" || c.Key == by && c.Value == value {
 			wait = max(wait, c.Until.Sub(all.At))
 		}
 	}
 	for _, l := range all.Limits {
-		meant := l.By == "" && l.Unit == "" && !l.Shadow
+		meant := l.By == "" && l.Unit == ""
 		if len(args) == 2 {
 			meant = l.Name == args[1]
 		}
-		if meant && len(l.Buckets) > 0 {
+		if meant && !l.Shadow && len(l.Buckets) > 0 {
 			wait = max(wait, l.Buckets[0].RetryAfter)
 		}
 	}

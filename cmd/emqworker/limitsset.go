@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +45,10 @@ own limit starts whole.`,
 				return usage("limits set: %q names several queues; a limit belongs to one, since all its keys lie in that queue's slot. For a budget "+
 					"that queues share, take it in the handler with limiter.Take, then return worker.Defer", args[0])
 			}
-			if name, rate, named := nameAndRate(args); named {
+			if err := checkFlags(cmd, args[len(args)-1], f); err != nil {
+				return err
+			}
+			if name, rate, byName := nameAndRate(args); byName {
 				return setNamed(a, cmd, args[0], name, rate, f)
 			}
 			return setOwn(a, cmd, args[0], args[1], f)
@@ -59,8 +65,24 @@ own limit starts whole.`,
 	return cmd
 }
 
+// checkFlags refuses what would be as if it were not there.
+func checkFlags(cmd *cobra.Command, rate string, f limitFlags) error {
+	for flag, value := range map[string]string{"algorithm": f.algorithm, "by": f.by, "unit": f.unit} {
+		if cmd.Flags().Changed(flag) && value == "" {
+			return usage("limits set: --%s is empty; leave it out, or give a name", flag)
+		}
+	}
+	if cmd.Flags().Changed("burst") && f.burst < 1 {
+		return usage("limits set: --burst is %d; want 1 or more", f.burst)
+	}
+	if strings.Contains(rate, " ") {
+		return usage("limits set: %q; want MAX/WINDOW alone, as in 100/1m. The rest is said by --algorithm and --burst", rate)
+	}
+	return nil
+}
+
 // nameAndRate tells a limit by name from the queue's own: a rate begins with a digit, or is unlimited.
-func nameAndRate(args []string) (name, rate string, named bool) {
+func nameAndRate(args []string) (name, rate string, byName bool) {
 	if len(args) == 3 {
 		return args[1], args[2], true
 	}
@@ -139,26 +161,40 @@ func setNamed(a *app, cmd *cobra.Command, name, limit, rate string, f limitFlags
 		if err != nil {
 			return err
 		}
-		if parsed.Max == 0 {
-			return usage("limits set: max is 0; want 1 or more. limits unset removes the limit, queue pause lets nothing through")
-		}
 		l.Limit = parsed
 	}
 	l.Algorithm, l.Burst = limiter.Algorithm(f.algorithm), f.burst
-	return withQueue(a, cmd, name, func(q *queue.Queue) error {
-		var drop []string
-		by := f.by
-		if len(f.overrides) > 0 && by == "" {
-			if old, err := q.NamedLimit(cmd.Context(), limit); err == nil {
-				by = old.By
-			}
+	concurrent := l.Algorithm == queue.Concurrency
+	if f.algorithm != "" && !concurrent {
+		if err := (limiter.Limit{Algorithm: l.Algorithm, Max: 1, Window: time.Second}).Validate(); err != nil {
+			return usage("limits set: --algorithm: %s, or concurrency", errorText(err))
 		}
+	}
+	return withQueue(a, cmd, name, func(q *queue.Queue) error {
+		old, err := named(cmd.Context(), q, limit)
+		isNew := errors.Is(err, queue.ErrNoLimit)
+		switch {
+		case isNew && rate == "":
+			return usage("limits set: MAX/WINDOW is missing: %s. A new one is set by emqworker limits set %s %s MAX/WINDOW", errorText(err), name, limit)
+		case isNew && l.Window == 0 && !concurrent:
+			return usage("limits set: %q has no window; want %s/WINDOW, as in %s/1m, or --algorithm concurrency", rate, rate, rate)
+		case err != nil && !isNew:
+			return err
+		}
+		by := cmp.Or(f.by, old.By)
+		var drop []string
+		given := map[string]bool{}
 		l.Overrides = map[string]limiter.Limit{}
 		for _, text := range f.overrides {
 			value, rule, dropped, err := parseOverride(text, by)
 			switch {
 			case err != nil:
 				return err
+			case given[value]:
+				return usage("limits set: --override %s=%s is given twice", by, value)
+			}
+			given[value] = true
+			switch {
 			case dropped:
 				drop = append(drop, value)
 			default:
@@ -183,14 +219,18 @@ func setNamed(a *app, cmd *cobra.Command, name, limit, rate string, f limitFlags
 }
 
 // parseRate reads MAX/WINDOW, or MAX alone.
-func parseRate(rate string) (limiter.Limit, error) {
-	if n, err := strconv.ParseInt(rate, 10, 64); err == nil {
-		return limiter.Limit{Max: n}, nil
-	}
+func parseRate(rate string) (limit limiter.Limit, err error) {
 	if rate == "unlimited" {
-		return limiter.Limit{}, usage("limits set: a limit by NAME is unlimited when it is not there; want limits unset")
+		return limit, usage("limits set: a limit by NAME is unlimited when it is not there; want limits unset")
 	}
-	return limiter.Parse(rate)
+	if limit.Max, err = strconv.ParseInt(rate, 10, 64); err != nil {
+		limit, err = limiter.Parse(rate)
+	}
+	if err == nil && limit.Max == 0 {
+		err = usage("limits set: %q: max is 0; want 1 or more. limits unset removes a limit, --override KEY=VALUE:unlimited lifts it for "+
+			"a value; limits close and queue pause let nothing through", rate)
+	}
+	return limit, err
 }
 
 // parseOverride reads KEY=VALUE:MAX/WINDOW; the value may hold any character.
@@ -210,6 +250,8 @@ func parseOverride(text, by string) (value string, rule limiter.Limit, dropped b
 		return value, rule, true, nil
 	case rate == "unlimited":
 		return value, rule, false, nil
+	case strings.Contains(rate, " "):
+		return "", rule, false, usage("limits set: --override %q; want KEY=VALUE:MAX/WINDOW alone, as in model=x:500/1m", text)
 	}
 	rule, err = parseRate(rate)
 	return value, rule, false, err
@@ -231,6 +273,9 @@ func newLimitsUnset(a *app) *cobra.Command {
 				})
 			}
 			return withQueue(a, cmd, args[0], func(q *queue.Queue) error {
+				if _, err := named(cmd.Context(), q, args[1]); err != nil {
+					return err
+				}
 				was, err := q.RemoveNamedLimit(cmd.Context(), args[1], reason)
 				if err != nil {
 					return err
@@ -264,7 +309,7 @@ func newLimitsReset(a *app) *cobra.Command {
 					}
 				} else {
 					what += " " + args[1]
-					limit, err := q.NamedLimit(cmd.Context(), args[1])
+					limit, err := named(cmd.Context(), q, args[1])
 					if err != nil {
 						return err
 					}
