@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -204,4 +205,30 @@ func TestAHoldDoesNotOutliveAStepOfTheClock(t *testing.T) {
 	q.clock.Advance(time.Second)
 	q.granted(9)
 	assert.Equal(t, "active", q.state("b1"))
+}
+
+// The same without the rule: the job under both buckets is never granted, though many younger ones are.
+func TestWithoutHoldsAJobStarves(t *testing.T) {
+	t.Parallel()
+	q := pair(t)
+	half := 500 * time.Millisecond
+	q.enqueue(alike("a=1", "a0")...)
+	require.Equal(t, []string{"a0"}, q.claim(9).IDs)
+	q.clock.Advance(half)
+	q.enqueue(alike("b=1", "b0")...)
+	q.enqueue(alike("a=1 b=1", "both")...)
+	granted := 0
+	for i := range 40 {
+		q.enqueue(alike("a=1", fmt.Sprint("a", i+1))...)
+		q.enqueue(alike("b=1", fmt.Sprint("b", i+1))...)
+		ids, err := lua.ClaimWithoutHolds(t.Context(), q.client, q.keys, fmt.Sprint("n", i), 9, lease)
+		require.NoError(t, err)
+		require.NotContains(t, ids, "both", "half second %d", i)
+		require.Len(t, ids, 1)
+		granted++
+		q.clock.Advance(half)
+	}
+	require.Equal(t, 40, granted)
+	q.claim(0)
+	require.Equal(t, "both", q.holder("a:1"), "with the rule it is its turn next")
 }

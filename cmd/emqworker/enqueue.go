@@ -136,10 +136,10 @@ type intake struct {
 	model       queue.Job // what a line does not say
 	out, errors io.Writer
 
-	jobs      []queue.Job // read and not yet sent
-	lines     []int       // the line of each
-	sent      int         // jobs enqueued
-	refused   bool        // some job was, alone
+	jobs    []queue.Job // read and not yet sent
+	lines   []int       // the line of each
+	sent    int         // jobs enqueued
+	refused bool        // some job was, alone
 }
 
 func (in *intake) read(ctx context.Context, r io.Reader) error {
