@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -172,7 +173,7 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 		}
 	}
 	if err := checkPart(r.Limit); err != nil {
-		return c, fmt.Errorf("limit %s: %w", r.Name, err)
+		return c, badPart("limit "+r.Name, err)
 	}
 	c.Max, c.Window, c.Burst = texts(r.Limit)
 	if r.Algorithm == Concurrency && (r.Window != 0 || r.Burst != 0 || r.Unit != "") {
@@ -194,7 +195,7 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 		}
 		o.Algorithm = r.Algorithm
 		if err := checkPart(o); err != nil {
-			return c, fmt.Errorf("limit %s, override for %q: %w", r.Name, value, err)
+			return c, badPart(fmt.Sprintf("limit %s, override for %q", r.Name, value), err)
 		}
 		v := lua.NamedValue{Value: value}
 		v.Max, v.Window, v.Burst = texts(o)
@@ -207,6 +208,11 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 }
 
 const maxOverrides = 500
+
+// badPart says of which limit err speaks.
+func badPart(what string, err error) error {
+	return fmt.Errorf("emq: %s: %w%s", what, limiter.ErrBadLimit, strings.TrimPrefix(err.Error(), "emq: "+limiter.ErrBadLimit.Error()))
+}
 
 // checkPart refuses a limit of which parts may be left out when the parts that are there make no sense.
 func checkPart(l limiter.Limit) error {

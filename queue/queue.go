@@ -86,11 +86,11 @@ func (q *Queue) Enqueue(ctx context.Context, job Job) (id string, err error) {
 // Answer is what became of one job of [Queue.EnqueueMany].
 type Answer struct {
 	ID  string // as given, or the new one
-	Err error  // nil: enqueued. ErrDuplicate: the id exists. Else the failure of the call that carried it
+	Err error  // nil: enqueued. ErrDuplicate: the id exists. ErrTooHeavy: no budget could ever grant it. Else the failure of the call that carried it
 }
 
 // EnqueueMany puts jobs in, in order, cut into calls of at most 1,000 jobs or 4 MiB. A job that cannot be enqueued as it is
-// refuses the whole call before anything is sent, with an [*IndexError]. Duplicates are those jobs' own answers,
+// refuses the whole call before anything is sent, with an [*IndexError]. Duplicates and jobs too heavy are those jobs' own answers,
 // not an error. When a call fails, the answers of its jobs and of those after it carry the error, which is returned too; jobs
 // of earlier calls stay enqueued.
 func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {

@@ -11,7 +11,8 @@
 //
 // The exit code is 0 when all went well, 1 after a failure, 2 for a command
 // line that is wrong, 3 when Valkey cannot be reached, 4 when there is no such
-// job, and 130 or 143 after SIGINT or SIGTERM.
+// job or limit, 5 when limits check finds that a job would not be let through
+// now, and 130 or 143 after SIGINT or SIGTERM.
 //
 // The server is the one of --url, else of VALKEY_URL, else of REDIS_URL, else
 // valkey://127.0.0.1:6379. Passwords belong into the environment or into the
