@@ -30,7 +30,7 @@ const (
 	ByDelay DelayedBy = "delay" // its own Delay or At
 	ByRetry DelayedBy = "retry" // the back-off after a failed attempt
 	ByDefer DelayedBy = "defer" // its handler deferred it
-	ByLimit DelayedBy = "limit" // the queue's limit sent it back; it keeps its place
+	ByLimit DelayedBy = "limit" // a limit, or a close, sent it back; it keeps its place
 )
 
 // Blocker says which limit, and for which key value, refused a job.
@@ -59,6 +59,7 @@ type Status struct {
 	EnqueuedAt time.Time // by the server's clock, as all times here
 	DueAt      time.Time // Delayed: when it is due
 	DelayedBy  DelayedBy // Delayed: what it waits for
+	Line       *Blocker  // Delayed, ByLimit: in whose line it stands; nil for a limit that every job falls under
 	LeaseEnd   time.Time // Active: when its lease ends unless it is extended
 	DiedAt     time.Time // Dead
 	KeptUntil  time.Time // Completed
@@ -126,7 +127,7 @@ func status(f lua.Found) (Status, error) {
 	}
 	switch s.State {
 	case Delayed:
-		s.DueAt, s.DelayedBy = f.At, DelayedBy(f.By)
+		s.DueAt, s.DelayedBy, s.Line = f.At, DelayedBy(f.By), f.Line
 	case Active:
 		s.LeaseEnd = f.At
 	case Dead:

@@ -60,6 +60,7 @@ type jobJSON struct {
 	EnqueuedMS    int64             `json:"enqueued_ms"`
 	DueMS         int64             `json:"due_ms"`
 	DelayedBy     queue.DelayedBy   `json:"delayed_by"`
+	Line          string            `json:"line"` // "limit tpm for x": the line it stands in
 	LeaseEndMS    int64             `json:"lease_end_ms"`
 	DiedMS        int64             `json:"died_ms"`
 	KeptUntilMS   int64             `json:"kept_until_ms"`
@@ -80,7 +81,7 @@ func describe(name string, s queue.Status) jobJSON {
 	j := jobJSON{
 		ID: s.ID, Queue: name, Name: s.Name, State: s.State, Attempts: s.Attempts, MaxAttempts: s.MaxAttempts,
 		Deferrals: s.Deferrals, Reclaims: s.Reclaims, Priority: s.Priority, EnqueuedMS: ms(s.EnqueuedAt), DueMS: ms(s.DueAt),
-		DelayedBy: s.DelayedBy, LeaseEndMS: ms(s.LeaseEnd), DiedMS: ms(s.DiedAt), KeptUntilMS: ms(s.KeptUntil),
+		DelayedBy: s.DelayedBy, Line: lineText(s.Line), LeaseEndMS: ms(s.LeaseEnd), DiedMS: ms(s.DiedAt), KeptUntilMS: ms(s.KeptUntil),
 		Reason: s.Reason, Error: s.LastError, TimeoutMS: s.Timeout.Milliseconds(), StartByMS: s.StartBy.Milliseconds(),
 		RetainMS: s.Retain.Milliseconds(), Keys: orEmpty(s.Keys), Cost: orEmpty(s.Cost),
 	}
@@ -187,6 +188,7 @@ func jobText(j jobJSON) string {
 	line("name", j.Name)
 	line("state", string(j.State))
 	line("delayed by", string(j.DelayedBy))
+	line("in line of", printable(j.Line, j.Line != ""))
 	when("due", j.DueMS)
 	when("lease ends", j.LeaseEndMS)
 	when("died", j.DiedMS)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -121,7 +122,7 @@ func printJobs(cmd *cobra.Command, jobs []jobJSON) error {
 func whenText(j jobJSON) string {
 	switch j.State {
 	case queue.Delayed:
-		return fmt.Sprintf("due %s (%s)", clock(j.DueMS), j.DelayedBy)
+		return fmt.Sprintf("due %s (%s)", clock(j.DueMS), cmp.Or(printable(j.Line, j.Line != ""), string(j.DelayedBy)))
 	case queue.Active:
 		return "lease until " + clock(j.LeaseEndMS)
 	case queue.Dead:
@@ -138,4 +139,17 @@ func beginning(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// lineText names the line that a job stands in; "" for none.
+func lineText(b *queue.Blocker) string {
+	switch {
+	case b == nil:
+		return ""
+	case b.Closed:
+		return "closed " + b.Key + "=" + b.Value
+	case b.Value == "":
+		return "limit " + b.Limit
+	}
+	return "limit " + b.Limit + " for " + b.Value
 }

@@ -58,6 +58,8 @@ func TestNamedLimits(t *testing.T) {
 	assert.EqualValues(t, 7, got.Buckets[0].Max)
 
 	waiting := b.SentBack[0].ID
+	contains(t, ok(t, "job", "ls", name, "--state", "delayed"), waiting, "limit tenant for t")
+	contains(t, ok(t, "job", "get", name, waiting), "limit tenant for t")
 	contains(t, ok(t, "job", "explain", name, waiting), waiting+": delayed until ", " by limit tenant, tenant=t, 0 ahead", "ASKS OF", "limit tpm")
 	e := decode[explainJSON](t, ok(t, "job", "explain", "-q", name, waiting, "--json"))
 	assert.Equal(t, "limit tenant, tenant=t", e.By)
