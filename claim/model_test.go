@@ -443,6 +443,9 @@ func (w *world) changeNamed() {
 		if l.By != "" && w.rnd.IntN(3) == 0 {
 			value := one(w, "x", "y", "z w:%")
 			o := limiter.Limit{Max: one(w, int64(0), 1, 4), Window: l.Window}
+			if o.Max == 0 {
+				o.Window = 0
+			}
 			named.Overrides = map[string]limiter.Limit{value: o}
 			o.Algorithm = l.Algorithm
 			next := map[string]limiter.Limit{value: o}

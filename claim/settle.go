@@ -81,7 +81,8 @@ func RateLimited(job *Job, wait time.Duration, key string, err error) Outcome {
 	if _, has := job.Keys[key]; key != "" && !has {
 		return Defer(job, wait)
 	}
-	return Outcome{job, lua.Limited, max(0, wait), key + "\n" + Text(err)}
+	wait = max(time.Millisecond, (wait + time.Millisecond - 1).Truncate(time.Millisecond)) // a short time is not none
+	return Outcome{job, lua.Limited, wait, key + "\n" + Text(err)}
 }
 
 // DeadLetter gives the job up; it is kept until it is redriven or deleted. The text of err is kept with it.

@@ -95,7 +95,7 @@ for priority, list in ipairs(lists) do
   if #candidates.tails[priority] > 0 then call('LLEN', list) end
 end
 -- After a step of the clock all lines are judged anew, by the next claim.
-local all_stale = step.back and line.some
+local all_stale = step.back and (line.some or #step.closed > 0)
 if all_stale then more = true end
 
 -- ---- Judge: the lowest place first, budgets in memory ----

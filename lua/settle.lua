@@ -149,7 +149,11 @@ for _, job in ipairs(jobs) do
     end
   end
 end
-if next(shuts) then call('HLEN', reasons) end
+local over_closed = {}
+if next(shuts) then
+  call('HLEN', reasons)
+  over_closed = call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
+end
 
 -- ---- Write ----
 for _, job in ipairs(jobs) do
@@ -158,6 +162,10 @@ for _, job in ipairs(jobs) do
 end
 for _, b in ipairs(limited.list) do bucket_write(b) end
 line.write()
+for _, what in ipairs(over_closed) do
+  call('ZREM', closed, what)
+  call('HDEL', reasons, what)
+end
 for what, shut in pairs(shuts) do
   call('ZADD', closed, text(shut.till), what)
   call('HSET', reasons, what, shut.why)

@@ -193,6 +193,9 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 		case o.Algorithm != "" && o.Algorithm != r.Algorithm:
 			return bad("the override for %q has algorithm %s; want none: it is the limit's", value, o.Algorithm)
 		}
+		if o.Max == 0 && (o.Window != 0 || o.Burst != 0) {
+			return bad("the override for %q has a max of 0 beside a window or a burst; want a max, or none of them to lift the limit for it", value)
+		}
 		o.Algorithm = r.Algorithm
 		if err := checkPart(o); err != nil {
 			return c, badPart(fmt.Sprintf("limit %s, override for %q", r.Name, value), err)

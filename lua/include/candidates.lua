@@ -43,8 +43,10 @@ end
 function candidates.reopen(b, place, id)
   local head, head_id = line.head(b.line)
   if head and head_id ~= id then
-    line.open(b.line)
-    if head > place then candidates.serve(b.line) end
+    if head > place then
+      line.open(b.line)
+      candidates.serve(b.line)
+    end
   end
 end
 

@@ -170,6 +170,7 @@ function judge.spend(record, asks)
   local words = {}
   local function take(b, n)
     if b.algorithm == 'concurrency' then
+      if b.max == 0 then call('ZCARD', b.key) end -- it was not read to be judged
       table.insert(spent.places, b.id)
       table.insert(words, b.id)
     elseif b.marked then

@@ -46,7 +46,7 @@ end
 function line.touch(l)
   if not l.touched then
     l.touched = true
-    call('EXISTS', l.key)
+    call('ZCARD', l.key)
     call('ZSCORE', prefix .. 'lined:' .. l.limit, l.bucket)
     lined[l.limit] = lined[l.limit] or whole(call('HGET', tally, 'line ' .. l.limit)) or 0
   end
@@ -143,8 +143,8 @@ function line.write()
         table.insert(joined, text(job[1]))
         table.insert(joined, job[2])
       end
-      in_parts('ZADD', l.key, joined)
       in_parts('ZREM', l.key, l.left)
+      in_parts('ZADD', l.key, joined)
       local change = #l.added - #l.left
       if change ~= 0 then
         local counts = prefix .. 'lined:' .. l.limit

@@ -17,13 +17,13 @@ function step.read(most)
     if due > now + step.longest then table.insert(step.sent, id) end
   end
   left = math.max(0, left - #step.sent)
-  step.all = left > 0
   if some_closed then
     for _, what in ipairs(call('ZRANGE', closed, '0', '127', 'REV')) do
       local length = whole(string.match(call('HGET', reasons, what) or '', '^%d+'))
       if length and closed_for(what) > length then table.insert(step.closed, {what, now + length}) end
     end
   end
+  step.all = left > 0 and #step.closed < 128
   local words = read_leases(step.leases)
   for _, member in ipairs(step.leases) do step.places[member] = places_of(words[member]) end
   return most - left
