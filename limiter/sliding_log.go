@@ -65,10 +65,10 @@ func (b *slidingLog) deny(n int64) {
 	b.times = b.times[max(0, int64(len(b.times))-b.max):]
 }
 
-// charge leaves room: a log holds a million units of debt.
+// charge keeps no more than max units: they are all of one time, so max of them decide.
 func (b *slidingLog) charge(n int64) {
 	if n > 0 {
-		b.spend(min(n, MostLogged))
+		b.spend(min(n, b.max))
 	}
 }
 

@@ -147,6 +147,7 @@ local function hand_out()
   judge.sort(budget, named)
   local free = judge.free()
   local refusals = math.max(32, steps)
+  local unused = 0              -- bytes of jobs that were read and refused
   local reach = k + refusals        -- places of their own that are read
   candidates.read_set(back, 'back', {}, reach)
   -- The budget may be back before their time: jobs that it sent back come first, each at its place.
@@ -197,10 +198,10 @@ local function hand_out()
         refusals = refusals - 1
       else
         send_back(job, asks, bucket, retry)
-        refusals = refusals - 1
+        refusals, unused = refusals - 1, unused + #job[5]
       end
     end
-    if refusals <= 0 then
+    if refusals <= 0 or unused >= BYTES then
       more = true
       return
     end

@@ -60,9 +60,9 @@ function sliding_log.refund(b, n)
   log_count(b)
 end
 
--- A log has room for so many units of debt.
+-- All units of a charge are of one time, so of them max decide and no more are kept.
 function sliding_log.charge(b, n)
-  sliding_log.spend(b, math.min(n, 1000000))
+  sliding_log.spend(b, math.max(0, math.min(n, b.max - b.added)))
 end
 
 -- Exactly the units that were taken then: their numbers, at their time.
