@@ -180,6 +180,10 @@ type Batch struct {
 	More bool
 	// Next is how long to wait before a claim can find anything new, unless woken; 0 at once, -1 when nothing is known to come.
 	Next time.Duration
+	// Again: the caller should claim again as soon as it has use for jobs; else there is nothing until it is woken or a timer says so.
+	Again bool
+	// Timers are what a claimer that watches does by itself; see [Claimer.Watch].
+	Timers Timers
 	// At is the server's clock.
 	At time.Time
 	// Reclaimed counts leases that had run out and whose jobs went back to wait; Died counts jobs that went to dead.
@@ -200,19 +204,24 @@ type SentBack struct {
 // never repeated by itself. After a time-out or a broken connection jobs may have been claimed without anyone knowing; they
 // come back when their leases end, and the budget they took stays spent.
 func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
+	return c.claim(ctx, "", k)
+}
+
+// claim is Claim by a process that watches over the queue; "" for one that does not.
+func (c *Claimer) claim(ctx context.Context, watcher string, k int) (Batch, error) {
 	if k < 0 || k > MaxBatch {
 		return Batch{}, fmt.Errorf("claim: k is %d; want 0 to %d", k, MaxBatch)
 	}
 	start := time.Now()
-	nonce := c.process[:8] + strconv.FormatInt(c.nonce.Add(1), 36)
-	got, err := lua.Claim(ctx, c.client, c.keys, nonce, k, c.opts.Lease, c.opts.MaxReclaims)
+	nonce := c.name() + strconv.FormatInt(c.nonce.Add(1), 36)
+	got, err := lua.Claim(ctx, c.client, c.keys, watcher, nonce, k, c.opts.Lease, c.opts.MaxReclaims)
 	c.meter.Claimed(len(got.IDs), time.Since(start), err)
 	if err != nil {
 		return Batch{}, err
 	}
 	b := Batch{
 		Limited: got.Retry > 0, RetryAfter: got.Retry, Paused: got.Word == "paused", More: got.More,
-		Next: got.Next, At: got.Now, Reclaimed: got.Reclaimed, Died: got.Died,
+		Next: got.Next, Again: got.Again, Timers: Timers(got.Timers), At: got.Now, Reclaimed: got.Reclaimed, Died: got.Died,
 	}
 	var unreadable []lua.Settlement
 	for i, id := range got.IDs {
@@ -246,15 +255,4 @@ func (c *Claimer) Claim(ctx context.Context, k int) (Batch, error) {
 		_, _ = c.send(settling, unreadable)
 	}
 	return b, nil
-}
-
-// Look says when a claim is worth making without making one: 0 now, -1 when nothing is known to come. It changes nothing.
-func (c *Claimer) Look(ctx context.Context) (time.Duration, error) {
-	return lua.Look(ctx, c.client, c.keys)
-}
-
-// Await blocks until the server wakes this claimer because there is work, for at most d. It takes the wake-up with it: claim
-// next, or claim with k 0 to pass it on.
-func (c *Claimer) Await(ctx context.Context, d time.Duration) (woken bool, err error) {
-	return lua.Await(ctx, c.client, c.keys, d)
 }

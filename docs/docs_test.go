@@ -105,7 +105,7 @@ func TestKeys(t *testing.T) {
 	assert.Contains(t, text, "`"+lua.Queues+"`")
 	assert.ElementsMatch(t, all(`'([a-z_]+)'`, strings.Join(all(`'H\w+', meta, ([^)]*)\)`, scripts()), " ")),
 		cells(t, "field", part(t, "### `meta`")))
-	assert.ElementsMatch(t, all(`'([a-z]+)'`, strings.Join(all(`(?:keep\(|'HSET', state, |fields = \{\}, \{)([^)}]*)[)}]`, scripts()), " ")),
+	assert.ElementsMatch(t, all(`'([a-z][a-z_]*)'`, strings.Join(all(`(?:keep\(|'HSET', state, |fields = \{\}, \{)([^)}]*)[)}]`, scripts()), " ")),
 		cells(t, "field", part(t, "### `state`")))
 }
 
@@ -239,25 +239,25 @@ func TestAnotherRuntime(t *testing.T) {
 	require.NoError(t, do("HSET", prefix+"meta", "max", "1", "duration", "60000").Error())
 	require.Equal(t, []string{"enqueued", "new", "new", "duplicate"}, slices.Delete(texts(call("enqueue",
 		"a", "2", "", "n4:mail.hello", "b", "1", "", ".", "a", "2", "", ".")), 1, 2))
-	claimed := texts(call("claim", "nonce", "2", "30000", "3"))
+	claimed := texts(call("claim", "w", "nonce", "2", "30000", "3"))
 	require.Equal(t, "claimed", claimed[0])
 	token := claimed[2]
 	require.Regexp(t, `^[0-9a-f]{12}-nonce$`, token)
-	require.Equal(t, []string{"0", "30000", "60000", "1", "0", "0", "1", "1", "b"}, claimed[3:12], "one granted, the other sent back")
-	require.Regexp(t, `^1[0-9a-f]{23}0{9}\.$`, claimed[12], "its record")
-	require.Equal(t, []string{"a", "", "60000"}, claimed[13:])
+	require.Equal(t, []string{"0", "30000", "0", "30000", "800", "60000", "1", "0", "0", "1", "1", "b"}, claimed[3:15], "one granted, the other sent back")
+	require.Regexp(t, `^1[0-9a-f]{23}0{9}\.$`, claimed[15], "its record")
+	require.Equal(t, []string{"a", "", "60000"}, claimed[16:])
 	require.Equal(t, []string{"settled", "dl"}, texts(call("settle", "p", "1", "30000",
 		"complete", "b", token, "0", "", "", "complete", "a", token, "0", "", "")))
 	found := texts(call("job", "a"))
 	require.Equal(t, []string{"found", "delayed", "limit"}, []string{found[0], found[2], found[4]})
 	require.True(t, strings.HasSuffix(found[5], "n4:mail.hello"))
 	require.NoError(t, do("DEL", prefix+"limiter").Error())
-	require.Equal(t, "claimed", texts(call("claim", "again", "1", "30000", "3"))[0], "the budget is back before its time")
+	require.Equal(t, "claimed", texts(call("claim", "", "again", "1", "30000", "3"))[0], "the budget is back before its time")
 	require.NoError(t, do("SET", prefix+"limiter", "9007199254740991", "PX", "90000").Error())
 	call("enqueue", "c", "4", "", ".")
-	stopped := texts(call("claim", "third", "1", "30000", "3"))
+	stopped := texts(call("claim", "w", "third", "1", "30000", "3"))
 	require.Equal(t, "limited", stopped[0])
-	retry, err := strconv.Atoi(stopped[5])
+	retry, err := strconv.Atoi(stopped[8])
 	require.NoError(t, err)
 	require.Greater(t, retry, 60000, "the manual stop keeps its time")
 
@@ -271,18 +271,18 @@ func TestAnotherRuntime(t *testing.T) {
 	require.Equal(t, []string{"enqueued", "new", "new", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue",
 		"x", "1", "", "k14:tenant=big onec9:tokens=20.", "y", "1", "", "k14:tenant=big onec8:tokens=5.",
 		"z", "1", "", "k14:tenant=big onec9:tokens=21.")), 1, 2))
-	granted := texts(call("claim", "fourth", "9", "30000", "3"))
-	require.Equal(t, []string{"c", "y", "tpm:big%20one"}, []string{granted[13], granted[len(granted)-3], granted[len(granted)-2]})
+	granted := texts(call("claim", "", "fourth", "9", "30000", "3"))
+	require.Equal(t, []string{"c", "y", "tpm:big%20one"}, []string{granted[16], granted[len(granted)-3], granted[len(granted)-2]})
 	line, err := do("ZCARD", prefix+"line:tpm:big%20one").AsInt64()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, line)
 	require.Equal(t, []string{"settled", "d"}, texts(call("settle", "p", "2", "30000", "complete", "x", granted[2], "0", "", "tokens=3")))
-	require.Equal(t, "y", texts(call("claim", "fifth", "9", "30000", "3"))[11])
+	require.Equal(t, "y", texts(call("claim", "", "fifth", "9", "30000", "3"))[14])
 
 	// A closed key value.
 	require.Equal(t, "set", texts(call("close", "close", "tenant", "big one", "+5000", "429"))[0])
 	call("enqueue", "v", "1", "", "k14:tenant=big one.")
-	shut := texts(call("claim", "sixth", "9", "30000", "3"))
+	shut := texts(call("claim", "", "sixth", "9", "30000", "3"))
 	require.Equal(t, []string{"v", "=tenant:big%20one"}, shut[len(shut)-3:len(shut)-1])
 }
 

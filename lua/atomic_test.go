@@ -267,6 +267,12 @@ var scenes = map[string]map[string]scene{
 			return func() error { return setLimit(5, "10")(q) }
 		},
 	},
+	"look": {
+		"overdue":  looking(lua.Busy, 2, func(q *queue) { q.do("HSET", ":state", "want", fmt.Sprint(start-21)) }),
+		"nothing":  looking(lua.Idle, 0, func(q *queue) { q.do("HSET", ":meta", "max", "1", "paused", "1") }),
+		"leaving":  looking(lua.Leaving, 1, func(q *queue) {}),
+		"no guard": looking(lua.Idle, 0, func(q *queue) { q.do("HDEL", ":state", "guard", "guard_till") }),
+	},
 	"pause": {
 		"paused":  calling(func(q *queue) error { return second(lua.Pause(q.ctx(), q.client, q.keys, true, "why")) }),
 		"resumed": calling(func(q *queue) error { return second(lua.Pause(q.ctx(), q.client, q.keys, false, "why")) }),
@@ -370,6 +376,17 @@ func (q *queue) unchanged(call func() error, what ...any) error {
 		q.Errorf("%v: failed, yet changed something: %v", fmt.Sprint(what...), err)
 	}
 	return err
+}
+
+// looking is a look by the deputy.
+func looking(stance string, push int, set func(q *queue)) scene {
+	return func(q *queue) func() error {
+		lined(q)
+		q.do("HSET", ":state", "holder", "w1", "deputy", "w1", "guard", "w2", "alarm", fmt.Sprint(start+500),
+			"deputy_till", fmt.Sprint(start+1), "guard_till", fmt.Sprint(start+9000), "want", "0")
+		set(q)
+		return func() error { return second(lua.Look(q.ctx(), q.client, q.keys, "w1", stance, push)) }
+	}
 }
 
 func TestScenesCoverTheScriptsThatWrite(t *testing.T) {

@@ -24,12 +24,12 @@ func (q *queue) entries() []map[string]string {
 	return entries
 }
 
-// Each script that changes the queue says so once when it is asked to, and never else. A bucket is not the queue's.
+// Each script that changes the queue says so once when it is asked to, and never else. A bucket is not the queue's, and a look moves no job.
 func TestAuditHasEachChange(t *testing.T) {
 	t.Parallel()
 	eachScene(t, func(t *testing.T, q *queue, p play) {
 		require.NoError(t, p.call())
-		if strings.HasPrefix(p.script, "take") {
+		if strings.HasPrefix(p.script, "take") || p.script == "look" {
 			require.Empty(t, q.entries())
 			return
 		}

@@ -25,10 +25,11 @@ local dead      = KEYS[22]
 local errors    = KEYS[23]
 local wake      = KEYS[24]
 local audit     = KEYS[25]
-local nonce     = ARGV[1]
-local k         = tonumber(ARGV[2])   -- up to 1000
-local lease     = tonumber(ARGV[3])
-local reclaims  = tonumber(ARGV[4])
+local process   = ARGV[1]   -- who claims and stays to watch over the queue; '' for one that does not
+local nonce     = ARGV[2]
+local k         = tonumber(ARGV[3])   -- up to 1000
+local lease     = tonumber(ARGV[4])
+local reclaims  = tonumber(ARGV[5])
 -- include num.lua
 -- include settings.lua
 -- include ratio.lua
@@ -61,6 +62,7 @@ if not valid then return {'corrupt', limiter, garbage} end
 -- include leases.lua
 -- include judge.lua
 -- include wake.lua
+-- include watch.lua
 -- include audit.lua
 call('ZCARD', dead)
 call('HLEN', errors)
@@ -234,6 +236,16 @@ local function next_claim()
 end
 local next_in = next_claim()
 
+local function watch_over()
+  local there = more or left_behind -- work that this claim leaves for another
+  local due = nil
+  if not there then due = next_in < 0 and 0 or now + next_in end
+  watch.alarm(process, due)
+  watch.take(process)
+  watch.keep('want', there and now or 0)
+end
+watch_over()
+
 local shadow_counts = {}
 for name, n in pairs(shadowed) do
   shadow_counts[name] = (whole(call('HGET', tally, 'shadow ' .. name)) or 0) + n
@@ -285,21 +297,17 @@ if refused then
   change(refused[2], refused[5], DEFERRALS, counter_hex(DEFERRALS, counter(refused[5], DEFERRALS) + 1))
 end
 for id, head in pairs(heads) do call('SETRANGE', job_key(id), '0', head) end
-if left_behind then push_token() end
+if left_behind then
+  push_token(judge.free())
+elseif tokens > 0 and not more then
+  call('UNLINK', wake) -- nobody else need come
+end
 
 local function write_state()
-  local changes = {}
-  local function keep(name, n)
-    table.insert(changes, name)
-    table.insert(changes, text(n))
-  end
-  if seq ~= kept.seq then keep('seq', seq) end
-  if now - kept.seen >= 1000 or (step.back and step.all) then keep('seen', now) end
-  if judge.last_hold() > kept.held then keep('held', judge.last_hold()) end
-  if next_in >= 0 and (not alarmed(kept, now, now + next_in)) and kept.alarm ~= now + next_in then
-    keep('alarm', now + next_in)
-  end
-  if #changes > 0 then call('HSET', state, unpack(changes)) end
+  watch.keep('seq', seq)
+  if now - kept.seen >= 1000 or (step.back and step.all) then watch.keep('seen', now) end
+  if judge.last_hold() > kept.held then watch.keep('held', judge.last_hold()) end
+  watch.write()
 end
 write_state()
 
@@ -333,7 +341,8 @@ local function tell()
 end
 if audit_size then tell() end
 
-local answer = {word, text(now), token, more and 1 or 0, next_in, retry,
+local alarm, look = watch.timers(process)
+local answer = {word, text(now), token, more and 1 or 0, next_in, (more or (left_behind and judge.free() > FEW)) and 1 or 0, alarm, look, retry,
   (own.max > 0 or #named > 0) and 1 or 0, #returns.reclaimed, #dying + #lost, granted, #sent_back / 3}
 for i = 1, granted do
   local id, record = grants[i][1], grants[i][2]

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- close shuts the queue, or the jobs of a key value, until a time; or opens them again. A close never ends earlier than one before it.
 local meta      = KEYS[1]
-local closed    = KEYS[2]
-local reasons   = KEYS[3]
-local lines     = KEYS[4]
-local open      = KEYS[5]
-local stale     = KEYS[6]
-local tally     = KEYS[7]
-local wake      = KEYS[8]
-local audit     = KEYS[9]
+local state     = KEYS[2]
+local closed    = KEYS[3]
+local reasons   = KEYS[4]
+local lines     = KEYS[5]
+local open      = KEYS[6]
+local stale     = KEYS[7]
+local tally     = KEYS[8]
+local wake      = KEYS[9]
+local audit     = KEYS[10]
 local op        = ARGV[1]   -- close, reopen
 local key       = ARGV[2]   -- '' for the queue
 local of        = ARGV[3]   -- the key's value
@@ -17,12 +18,15 @@ local reason    = ARGV[5]
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+-- include state.lua
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- include limits.lua
 -- include closed.lua
 -- include line.lua
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 local what = key == '' and 'queue' or key .. ':' .. of

@@ -40,14 +40,15 @@ if field == 'layout' then return {'misconfigured', meta, field, value} end
 local budget = own and new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
 local named = read_limits(limits) or {}
 local refused_for = 0           -- how long a limit for all jobs refuses
-if own and bucket_read(budget, now) then refused_for = bucket_wait(budget, 1) end
+local free = math.huge          -- what they would grant
+if own and bucket_read(budget, now) then refused_for, free = bucket_wait(budget, 1), budget.free end
 refused_for = math.max(refused_for, closed_for('queue'))
 local by_cost = {}              -- limits that a job may be too heavy for
 for _, limit in ipairs(named) do
   if limit.unit and not limit.shadow then table.insert(by_cost, limit) end
   if for_all(limit) and not limit.shadow then
     local b = limited.bucket(limit)
-    if b.rule then refused_for = math.max(refused_for, bucket_wait(b, 1)) end
+    if b.rule then refused_for, free = math.max(refused_for, bucket_wait(b, 1)), math.min(free, b.free) end
   end
 end
 local refusing = own and (own.paused or refused_for > 0)
@@ -132,17 +133,15 @@ if #sets > 0 then
   in_parts('ZADD', delayed, dues)
   for priority, list in ipairs(lists) do in_parts('RPUSH', list, tails[priority]) end
   if own and not own.layout then call('HSET', meta, 'layout', '1') end
-  call('HSET', state, 'seq', text(seq), 'largest', text(largest))
 
   -- Whoever can run them is woken. While the budget refuses nobody is, unless no process has set a timer for its return.
   local waiting = #dues / 2 < #sets / 2
-  if waiting and not refusing then
-    push_token()
-  elseif waiting and not own.paused and not alarmed(kept, now, now + refused_for) then
-    push_token()
-  elseif earliest and not alarmed(kept, now, earliest) then
-    push_token()
-  end
+  local wakes = waiting and not refusing or
+    waiting and not own.paused and not alarmed(kept, now, now + refused_for) or
+    earliest and not alarmed(kept, now, earliest)
+  if wakes and kept.want == 0 then kept.want = now end
+  call('HSET', state, 'seq', text(seq), 'largest', text(largest), 'want', text(kept.want))
+  if wakes then push_token(free) end
   record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '), unpack(headers))
 end
 return reply

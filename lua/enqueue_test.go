@@ -45,7 +45,7 @@ func TestEnqueuedRecords(t *testing.T) {
 		lua.NewJob{ID: "soon", Priority: 4, When: fmt.Sprintf("@%d", start+1), Body: "."},
 		lua.NewJob{ID: "delayed", Priority: 4, When: "+1", Body: "."})
 	require.Equal(t, map[string]string{"layout": "1"}, q.meta())
-	require.Equal(t, map[string]string{"seq": "5", "largest": fmt.Sprint(len(head) + len(".payload"))}, q.hash(":state"))
+	require.Equal(t, map[string]string{"seq": "5", "want": fmt.Sprint(start), "largest": fmt.Sprint(len(head) + len(".payload"))}, q.hash(":state"))
 	require.Equal(t, fmt.Sprintf("1%012x%011x000000000.payload", 1, start), q.text("GET :job:a"))
 	for id, due := range map[string]int64{"a": 0, "now": 0, "past": 0, "soon": start + 1, "delayed": start + 1} {
 		f, record := q.found(id)
@@ -100,17 +100,17 @@ func TestCountersStopAtTheirWidth(t *testing.T) {
 	size := q.number("STRLEN :job:a")
 	require.Equal(t, "a", sentBack(q.claim(1)))
 	q.do("HSET", ":meta", "max", "0")
-	c, err := lua.Claim(t.Context(), q.client, q.keys, "n", 1, lease, 1000)
+	c, err := lua.Claim(t.Context(), q.client, q.keys, "", "n", 1, lease, 1000)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, c.IDs)
 	q.clock.Advance(lease)
 	for range 2 {
-		c, err = lua.Claim(t.Context(), q.client, q.keys, "n", 1, lease, 1000)
+		c, err = lua.Claim(t.Context(), q.client, q.keys, "", "n", 1, lease, 1000)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, c.IDs)
 		q.clock.Advance(lease)
 	}
-	_, err = lua.Claim(t.Context(), q.client, q.keys, "n", 0, lease, 1000)
+	_, err = lua.Claim(t.Context(), q.client, q.keys, "", "n", 0, lease, 1000)
 	require.NoError(t, err)
 	held := q.claimed(lua.Retry, 0, "e")
 	_, record := q.found("a")

@@ -54,13 +54,13 @@ func TestUnavailable(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	_, err = lua.Claim(ctx, q.client, q.keys, "n", 1, lease, reclaims)
+	_, err = lua.Claim(ctx, q.client, q.keys, "", "n", 1, lease, reclaims)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lua.ErrUnavailable)
 	// It ends in the last and longest pause between two attempts, from 300 to 620 ms on.
 	ctx, stop := context.WithTimeout(t.Context(), 560*time.Millisecond)
 	defer stop()
-	_, err = lua.Claim(ctx, q.client, q.keys, "n", 1, lease, reclaims)
+	_, err = lua.Claim(ctx, q.client, q.keys, "", "n", 1, lease, reclaims)
 	require.ErrorIs(t, err, lua.ErrUnavailable, "the context ends the attempts")
 	q.run("REPLICAOF NO ONE")
 	require.Len(t, q.claim(1).IDs, 1, "nothing ran")

@@ -66,10 +66,10 @@ var claimWithoutHolds = func() *script[claimArgs] {
 
 // ClaimWithoutHolds claims by the script without its rule against starvation and returns the ids.
 func ClaimWithoutHolds(ctx context.Context, c valkey.Client, keys Keys, nonce string, k int, lease time.Duration) ([]string, error) {
-	r, err := claimWithoutHolds.run(ctx, c, keys, claimArgs{nonce, k, lease.Milliseconds(), 3})
+	r, err := claimWithoutHolds.run(ctx, c, keys, claimArgs{"", nonce, k, lease.Milliseconds(), 3})
 	var ids []string
-	for i := range int(r.number(8)) {
-		ids = append(ids, r.text(10+2*i))
+	for i := range int(r.number(11)) {
+		ids = append(ids, r.text(13+2*i))
 	}
 	return ids, err
 }

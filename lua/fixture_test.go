@@ -211,7 +211,7 @@ func ids(n int) []string {
 
 func (q *queue) tryClaim(k int) (lua.Claimed, error) {
 	q.calls++
-	return lua.Claim(q.ctx(), q.client, q.keys, "n"+strconv.Itoa(q.calls), k, lease, reclaims)
+	return lua.Claim(q.ctx(), q.client, q.keys, "w1", "n"+strconv.Itoa(q.calls), k, lease, reclaims)
 }
 
 func (q *queue) claim(k int) lua.Claimed {

@@ -2,9 +2,10 @@
 -- limit sets, changes or lifts the queue's own limit, or makes its budget whole. What was used stays used; what is allowed
 -- changes at once. Another algorithm starts whole.
 local meta      = KEYS[1]
-local limiter   = KEYS[2]
-local wake      = KEYS[3]
-local audit     = KEYS[4]
+local state     = KEYS[2]
+local limiter   = KEYS[3]
+local wake      = KEYS[4]
+local audit     = KEYS[5]
 local op        = ARGV[1]   -- set, lift, reset
 local max       = ARGV[2]
 local duration  = ARGV[3]   -- ms; '' keeps what is set, as for those that follow
@@ -13,10 +14,13 @@ local burst     = ARGV[5]
 local reason    = ARGV[6]
 -- include num.lua
 -- include settings.lua
+-- include state.lua
 local now = clock()
 local old = call('HMGET', meta, 'max', 'duration', 'algorithm', 'burst', 'layout')
 if old[5] and old[5] ~= '1' then return {'misconfigured', meta, 'layout', old[5]} end
 settings(meta)
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 local kind = call('TYPE', limiter).ok

@@ -1,22 +1,28 @@
-#!lua flags=no-writes
--- look says when a claim is worth making, in ms: 0 now, -1 nothing is known to come. It changes nothing.
+#!lua flags=allow-oom
+-- look says when a claim is worth making, in ms: 0 now, -1 nothing is known to come. For a process that watches over the queue it sees to
+-- work that waits and that nobody answers for. For others it changes nothing.
 local meta      = KEYS[1]
-local limiter   = KEYS[2]
-local limits    = KEYS[3]
-local overrides = KEYS[4]
-local closed    = KEYS[5]
-local wait1     = KEYS[6]
-local wait2     = KEYS[7]
-local wait3     = KEYS[8]
-local wait4     = KEYS[9]
-local back      = KEYS[10]
-local sent      = KEYS[11]
-local lines     = KEYS[12]
-local open      = KEYS[13]
-local stale     = KEYS[14]
-local delayed   = KEYS[15]
-local active    = KEYS[16]
-local uncounted = KEYS[17]
+local state     = KEYS[2]
+local limiter   = KEYS[3]
+local limits    = KEYS[4]
+local overrides = KEYS[5]
+local closed    = KEYS[6]
+local wait1     = KEYS[7]
+local wait2     = KEYS[8]
+local wait3     = KEYS[9]
+local wait4     = KEYS[10]
+local back      = KEYS[11]
+local sent      = KEYS[12]
+local lines     = KEYS[13]
+local open      = KEYS[14]
+local stale     = KEYS[15]
+local delayed   = KEYS[16]
+local active    = KEYS[17]
+local uncounted = KEYS[18]
+local wake      = KEYS[19]
+local process   = ARGV[1]   -- who looks; '' for one that does not watch
+local stance    = ARGV[2]   -- idle: it can claim itself; busy; leaving: it claims no more
+local push      = tonumber(ARGV[3])   -- at least so many tokens are due if there is work: the caller took them, or saw before that nobody came
 -- include num.lua
 -- include settings.lua
 -- include ratio.lua
@@ -29,6 +35,7 @@ local uncounted = KEYS[17]
 -- include bucket.lua
 -- include concurrency.lua
 -- include record.lua
+-- include state.lua
 local now = clock()
 -- include limits.lua
 -- include closed.lua
@@ -37,6 +44,10 @@ if not own then return {'misconfigured', meta, field, value} end
 local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
 local valid, garbage = bucket_read(budget, now)
 if not valid then return {'corrupt', limiter, garbage} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
+-- include wake.lua
+-- include watch.lua
 
 local named, bad_name, bad_text = read_limits(limits)
 if not named then return {'misconfigured', limits, bad_name, bad_text} end
@@ -69,4 +80,46 @@ if not own.paused then
   if first[2] then at(math.max(tonumber(first[2]) - now, refused_for)) end
   if call('ZCARD', uncounted) > 0 then at(0) end
 end
-return {'look', soonest}
+if process == '' then return {'look', soonest, -1, 0, 0, 0} end
+
+-- ---- Who answers for work that is there ----
+local PATIENCE = 20             -- ms that a wake-up may take
+local rang = kept.alarm > 0 and kept.alarm <= now and kept.alarm
+local told = kept.want > 0 and math.min(kept.want, now) or rang
+local waits = soonest == 0
+local overdue = waits and (not told or now - told > PATIENCE or (rang and kept.holder == process))
+local claims = overdue and stance == 'idle'
+if waits and not claims and tokens == 0 and (overdue or push > 0) then
+  push = math.max(1, math.min(push, 64))
+else
+  push = 0
+end
+watch.keep('want', waits and (told or now) or 0)
+if stance == 'leaving' then
+  for _, role in ipairs({'holder', 'deputy', 'guard'}) do
+    if kept[role] == process then
+      watch.drop(role)
+      if tokens == 0 then push = 1 end -- for somebody to take it over
+    end
+  end
+else
+  local due = nil
+  if not waits then due = soonest < 0 and 0 or now + soonest end
+  watch.alarm(process, due)
+  watch.take(process)
+end
+-- Where nobody guards somebody is asked in.
+if kept.deputy == process and watch.ended('guard') then
+  watch.keep('guard', '')
+  watch.keep('guard_till', now + watch.guard)
+  if tokens == 0 then push = math.max(1, push) end
+end
+for _ = 1, push do call('LPUSH', wake, '1') end
+watch.write()
+local alarm, look = watch.timers(process)
+if waits and not claims and not overdue then
+  look = math.min(look, told + PATIENCE + 1 - now)
+elseif push > 0 and overdue then
+  look = math.min(look, 100)
+end
+return {'look', soonest, alarm, look, claims and 1 or 0, (push > 0 and overdue) and push or 0}

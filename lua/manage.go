@@ -26,11 +26,11 @@ type (
 )
 
 var (
-	limitScript   = bind[limitArgs]("limit", "set", "refused", "misconfigured")
-	pauseScript   = bind[pauseArgs]("pause", "set", "misconfigured")
+	limitScript   = bind[limitArgs]("limit", "set", "refused", "misconfigured", "corrupt")
+	pauseScript   = bind[pauseArgs]("pause", "set", "misconfigured", "corrupt")
 	runScript     = bind[noArgs]("run", "run", "misconfigured", "corrupt")
 	redriveScript = bind[noArgs]("redrive", "redriven", "misconfigured", "corrupt")
-	removeScript  = bind[noArgs]("remove", "removed", "misconfigured")
+	removeScript  = bind[noArgs]("remove", "removed", "misconfigured", "corrupt")
 	drainScript   = bind[drainArgs]("drain", "drained", "misconfigured")
 )
 

@@ -34,8 +34,8 @@ type (
 )
 
 var (
-	namedScript = bind[namedArgs]("named", "set", "refused", "unknown", "misconfigured")
-	closeScript = bind[closeArgs]("close", "set", "misconfigured")
+	namedScript = bind[namedArgs]("named", "set", "refused", "unknown", "misconfigured", "corrupt")
+	closeScript = bind[closeArgs]("close", "set", "misconfigured", "corrupt")
 )
 
 // NamedChange is a change of a limit by name: Op is set, unset or reset. Of set, empty texts keep what is set; By and Unit are *

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
 -- named sets, changes or removes a limit by name, or makes its budget whole. What was used stays used; what is allowed changes at once.
 local meta      = KEYS[1]
-local limiter   = KEYS[2]
-local limits    = KEYS[3]
-local overrides = KEYS[4]
-local removed   = KEYS[5]
-local lines     = KEYS[6]
-local open      = KEYS[7]
-local stale     = KEYS[8]
-local tally     = KEYS[9]
-local active    = KEYS[10]
-local leases    = KEYS[11]
-local uncounted = KEYS[12]
-local wake      = KEYS[13]
-local audit     = KEYS[14]
+local state     = KEYS[2]
+local limiter   = KEYS[3]
+local limits    = KEYS[4]
+local overrides = KEYS[5]
+local removed   = KEYS[6]
+local lines     = KEYS[7]
+local open      = KEYS[8]
+local stale     = KEYS[9]
+local tally     = KEYS[10]
+local active    = KEYS[11]
+local leases    = KEYS[12]
+local uncounted = KEYS[13]
+local wake      = KEYS[14]
+local audit     = KEYS[15]
 local op        = ARGV[1]   -- set, unset, reset
 local name      = ARGV[2]
 local max       = ARGV[3]   -- '' keeps what is set, as for those that follow
@@ -28,6 +29,7 @@ local rest      = 11        -- ARGV[rest...], four a key value with a rule of it
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+-- include state.lua
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
@@ -41,6 +43,8 @@ if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- include bucket.lua
 -- include limits.lua
 -- include leases.lua
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 local before = call('HGET', limits, name)

@@ -22,24 +22,11 @@ type (
 )
 
 var (
-	lookScript   = bind[noArgs]("look", "look", "misconfigured", "corrupt")
 	budgetScript = bind[budgetArgs]("budget", "budget", "misconfigured", "corrupt")
 	countsScript = bind[noArgs]("counts", "counts")
 	jobScript    = bind[jobArgs]("job", "found", "unknown")
 	listScript   = bind[listArgs]("list", "page")
 )
-
-// Look says when a claim is worth making: 0 now, -1 when nothing is known to come. It changes nothing.
-func Look(ctx context.Context, c valkey.Client, keys Keys) (time.Duration, error) {
-	r, err := lookScript.run(ctx, c, keys, noArgs{})
-	if err != nil {
-		return -1, err
-	}
-	if r.number(0) < 0 {
-		return -1, nil
-	}
-	return r.ms(0), nil
-}
 
 // Budget is the queue's own limit as it stands.
 type Budget struct {

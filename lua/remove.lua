@@ -1,30 +1,34 @@
 #!lua flags=allow-oom
 -- remove deletes jobs in any state but active.
 local meta      = KEYS[1]
-local limits    = KEYS[2]
-local removed   = KEYS[3]
-local lines     = KEYS[4]
-local open      = KEYS[5]
-local stale     = KEYS[6]
-local tally     = KEYS[7]
-local back      = KEYS[8]
-local sent      = KEYS[9]
-local delayed   = KEYS[10]
-local dead      = KEYS[11]
-local completed = KEYS[12]
-local errors    = KEYS[13]
-local wake      = KEYS[14]
-local audit     = KEYS[15]
+local state     = KEYS[2]
+local limits    = KEYS[3]
+local removed   = KEYS[4]
+local lines     = KEYS[5]
+local open      = KEYS[6]
+local stale     = KEYS[7]
+local tally     = KEYS[8]
+local back      = KEYS[9]
+local sent      = KEYS[10]
+local delayed   = KEYS[11]
+local dead      = KEYS[12]
+local completed = KEYS[13]
+local errors    = KEYS[14]
+local wake      = KEYS[15]
+local audit     = KEYS[16]
 local rest      = 1         -- ARGV[rest...]: ids
 -- include num.lua
 -- include settings.lua
 -- include record.lua
+-- include state.lua
 -- include limits.lua
 -- include line.lua
 -- include where.lua
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 for _, set in ipairs({back, sent, dead, completed}) do call('ZCARD', set) end

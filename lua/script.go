@@ -237,6 +237,11 @@ func (r reply) ms(i int) time.Duration {
 	return milliseconds(r.number(i))
 }
 
+// until is ms, with -1 ns for every number below 0: never.
+func (r reply) until(i int) time.Duration {
+	return max(-1, r.ms(i))
+}
+
 // texts are the values from i on.
 func (r reply) texts(i int) []string {
 	var out []string

@@ -14,7 +14,7 @@ func (w *Worker) extendLoop(ctx context.Context) {
 	lease := w.claimer.Lease()
 	beat := time.NewTicker(lease / 3)
 	defer beat.Stop()
-	again := newAlarm(-1)
+	again := time.NewTimer(never)
 	defer again.Stop()
 	for {
 		select {

@@ -15,7 +15,7 @@ import (
 	"github.com/echomq/emq/worker"
 )
 
-const demoSlots = 5 // jobs at once in each process of the demo
+const demoSlots = 3 // jobs at once in each process of the demo; most limits are no multiple, so that some jobs are sent back
 
 // demoLine is what a worker of the demo prints: first that it runs, then each job that it starts.
 type demoLine struct {
@@ -58,7 +58,7 @@ func newDemoWorker(a *app) *cobra.Command {
 			// Once this is answered the worker is as good as waiting.
 			if keys, err := lua.ForQueue(name); err != nil {
 				return err
-			} else if _, err := lua.Look(ctx, client, keys); err != nil {
+			} else if _, err := lua.Look(ctx, client, keys, "", lua.Busy, 0); err != nil {
 				return err
 			}
 			if err := printJSON(cmd.OutOrStdout(), demoLine{Ready: true, AtMS: time.Now().UnixMilli()}); err != nil {
