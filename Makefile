@@ -17,9 +17,10 @@ test: valkey lint ## everything: vet, gofmt, all tests with the race detector
 test-fast: valkey ## all tests without the race detector
 	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
 
-long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm (about an hour)
+long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm, 100,000 wake-ups (about an hour)
 	go test -timeout 3h -v -run Model ./claim -model.sequences 12500
 	go test -timeout 1h -v -run Model ./limiter -limiter.calls 100000
+	go test -timeout 1h -v -run NoWakeUpIsLost ./worker -worker.wakes 50000
 
 lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not gofmt'ed:"; echo "$$bad"; exit 1; } >&2
