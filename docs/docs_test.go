@@ -246,8 +246,8 @@ func TestAnotherRuntime(t *testing.T) {
 	require.Equal(t, []string{"0", "30000", "0", "30000", "800", "60000", "1", "0", "0", "1", "1", "b"}, claimed[3:15], "one granted, the other sent back")
 	require.Regexp(t, `^1[0-9a-f]{23}0{9}\.$`, claimed[15], "its record")
 	require.Equal(t, []string{"a", "", "60000"}, claimed[16:])
-	require.Equal(t, []string{"settled", "dl"}, texts(call("settle", "p", "1", "30000",
-		"complete", "b", token, "0", "", "", "complete", "a", token, "0", "", "")))
+	require.Equal(t, []string{"settled", "dl"}, texts(call("settle", "p", "1", "30000", "1",
+		"b|"+token, "complete", "a", token, "0", "", "")))
 	found := texts(call("job", "a"))
 	require.Equal(t, []string{"found", "delayed", "limit"}, []string{found[0], found[2], found[4]})
 	require.True(t, strings.HasSuffix(found[5], "n4:mail.hello"))
@@ -276,7 +276,7 @@ func TestAnotherRuntime(t *testing.T) {
 	line, err := do("ZCARD", prefix+"line:tpm:big%20one").AsInt64()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, line)
-	require.Equal(t, []string{"settled", "d"}, texts(call("settle", "p", "2", "30000", "complete", "x", granted[2], "0", "", "tokens=3")))
+	require.Equal(t, []string{"settled", "d"}, texts(call("settle", "p", "2", "30000", "0", "complete", "x", granted[2], "0", "", "tokens=3")))
 	require.Equal(t, "y", texts(call("claim", "", "fifth", "9", "30000", "3"))[14])
 
 	// A closed key value.

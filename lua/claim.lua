@@ -101,7 +101,7 @@ local all_stale = step.back and (line.some or #step.closed > 0)
 if all_stale then more = true end
 
 -- ---- Judge: the lowest place first, budgets in memory ----
-local grants = {}               -- {id, record, what its lease holds}
+local grants = {ids = {}, records = {}, spent = {}} -- in their order; spent is what a lease holds beside its job, if anything
 local granted, bytes = 0, 0
 local refused, left_behind      -- the job that a limit for all refused (false for none); whether a grantable job stays
 local suspect                   -- granted a job that may be what its workers are lost by: nothing else goes with it
@@ -111,11 +111,18 @@ local token = sequence_hex(seq + 1) .. '-' .. nonce
 limited.opening = text(seq + 1)
 
 local function grant(job, asks)
-  local place, id, record = job[1], job[2], job[5]
+  local id, record = job[2], job[5]
   candidates.leave(job)
-  judge.drop_holds(id, asks)
   granted, bytes = granted + 1, bytes + #record
-  grants[granted] = {id, record, judge.spend(record, asks)}
+  grants.ids[granted], grants.records[granted] = id, record
+  if asks then
+    judge.drop_holds(id, asks)
+    local spent = judge.spend(record, asks)
+    if spent then grants.spent[granted] = spent end
+  else
+    judge.spend_simply()
+  end
+  if not returns.times[id] and never_moved(record) then return end
   if counter(record, MOVES) > 0 then change(id, record, MOVES, '0') end
   local times = returns.times[id] or counter(record, RECLAIMS)
   suspect = times > 0 and times >= reclaims - 1
@@ -125,12 +132,13 @@ end
 local function send_back(job, asks, bucket, retry)
   local place, id, stands, record = job[1], job[2], job[4], job[5]
   local moves = counter(record, MOVES)
-  if bucket.line == stands then
+  local goes = judge.line(bucket)
+  if goes == stands then
     candidates.stay(job, now + retry)
   else
-    local head = line.head(bucket.line)
-    line.join(bucket.line, place, id)
-    if not (head and head < place) then line.sleep(bucket.line, now + retry) end
+    local head = line.head(goes)
+    line.join(goes, place, id)
+    if not (head and head < place) then line.sleep(goes, now + retry) end
     candidates.leave(job)
     if stands then
       moves = moves + 1
@@ -157,10 +165,11 @@ local function hand_out()
   candidates.sort()
   if candidates.read_lines(reach) then more = true end
   local chunk = math.max(1, math.min(257, math.floor(BYTES / math.max(1, kept.largest))))
-  local least = (#judged > 0 or some_closed) and 64 or 1 -- records read at once: the refused ones are not counted in k
+  local least = judge.all_alike and 1 or 64 -- records read at once: where jobs differ the refused ones are not counted in k
+  local function want() return math.min(chunk, math.max(k - granted + 1, least), free + 1) end
 
   while not limited.broken do
-    local job = candidates.head(math.min(chunk, math.max(k - granted + 1, least), free + 1), free)
+    local job = candidates.head(want, free)
     if not job then return end
     local place, id = job[1], job[2]
     if place and place > candidates.bound then
@@ -174,6 +183,7 @@ local function hand_out()
       refused = false
       if granted < k and not job[4] then
         candidates.leave(job)
+        job[1] = job[3] == 'list' and candidates.place(id, job[5]) or place
         refused = job
       end
       return
@@ -184,15 +194,25 @@ local function hand_out()
       more = true
       return
     else
-      local asks = judge.asks(job[5], judged)
-      if limited.broken then return end
-      local verdict, bucket, retry = judge.job(place, id, asks, job[4])
+      local asks, verdict, bucket, retry = nil, 'granted'
+      if not (judge.simple and judge.all_alike) then
+        asks = judge.asks(job[5], judged)
+        if limited.broken then return end
+        verdict, bucket, retry = judge.job(place, id, asks, job[4])
+        if verdict ~= 'granted' and judge.placeless then
+          judge.placeless = false
+          if job[3] == 'list' then
+            place = candidates.place(id, job[5])
+            job[1] = place
+          end
+        end
+      end
       if verdict == 'granted' and granted == k then
         left_behind = true
         return
       elseif verdict == 'granted' then
         grant(job, asks)
-        free = judge.free()
+        free = #globals > 0 and judge.free() or free
       elseif verdict == 'never' then
         candidates.leave(job)
         judge.drop_holds(id, asks, function(b) candidates.reopen(b, place, id) end)
@@ -269,12 +289,12 @@ end
 local function write_grants()
   seq = seq + 1
   local members, held = {}, {}
+  local suffix, till = '|' .. token, text(now + lease)
   for i = 1, granted do
-    local member, spent = grants[i][1] .. '|' .. token, grants[i][3]
-    members[2 * i - 1] = text(now + lease)
-    members[2 * i] = member
-    for _, bucket in ipairs(spent.places) do call('ZADD', limiter .. ':' .. bucket, text(now + lease), member) end
-    if spent.words ~= '' then
+    local member, spent = grants.ids[i] .. suffix, grants.spent[i]
+    members[2 * i - 1], members[2 * i] = till, member
+    if spent then
+      for _, bucket in ipairs(spent.places) do call('ZADD', limiter .. ':' .. bucket, till, member) end
       table.insert(held, member)
       table.insert(held, spent.words)
     end
@@ -323,14 +343,13 @@ if refused then
   for _, part in ipairs({refused[2], refuser, text(retry)}) do table.insert(sent_back, part) end
 end
 local function tell()
-  local ids, died, sent_words = {}, {}, {}
+  local died, sent_words = {}, {}
   for i = 1, #sent_back, 3 do
     local bucket = sent_back[i + 1] ~= '' and sent_back[i + 1] or '*'
     table.insert(sent_words, sent_back[i] .. ' ' .. bucket .. ' ' .. sent_back[i + 2])
   end
-  for i = 1, granted do ids[i] = grants[i][1] end
   for i, job in ipairs(dying) do died[i] = job[1] end
-  record_audit('claim', 'k', text(k), 'token', token, 'granted', table.concat(ids, ' '),
+  record_audit('claim', 'k', text(k), 'token', token, 'granted', table.concat(grants.ids, ' '),
     'sent_back', table.concat(sent_words, ','), 'moved', table.concat(moved, ','), 'held', judge.holds(), 'retry_after', text(retry),
     'returned', table.concat(returns.due, ' '), 'reclaimed', table.concat(returns.reclaimed, ' '),
     'dead', table.concat(died, ' '), 'missing', table.concat(lost, ' '),
@@ -344,11 +363,11 @@ if audit_size then tell() end
 local alarm, look = watch.timers(process)
 local answer = {word, text(now), token, more and 1 or 0, next_in, (more or (left_behind and judge.free() > FEW)) and 1 or 0, alarm, look, retry,
   (own.max > 0 or #named > 0) and 1 or 0, #returns.reclaimed, #dying + #lost, granted, #sent_back / 3}
+local fixed = #answer
 for i = 1, granted do
-  local id, record = grants[i][1], grants[i][2]
+  local id, record = grants.ids[i], grants.records[i]
   if heads[id] then record = heads[id] .. string.sub(record, HEAD + 1) end
-  table.insert(answer, id)
-  table.insert(answer, record)
+  answer[fixed + 2 * i - 1], answer[fixed + 2 * i] = id, record
 end
 for _, part in ipairs(sent_back) do table.insert(answer, part) end
 return answer

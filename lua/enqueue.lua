@@ -60,8 +60,7 @@ local function too_heavy(record)
     local value, n = falls_under(limit, keys, costs)
     local rule = n > 0 and rule_for(limit, overrides, value)
     if rule then
-      local b = new_bucket('', limit.algorithm, rule.max, rule.window, rule.burst, '')
-      local cap = bucket_cap(b)
+      local cap = new_rule(limit.algorithm, rule.max, rule.window, rule.burst, '').cap
       if n > cap then return 'heavy ' .. limit.name .. ' ' .. limit.unit .. ' ' .. text(n) .. ' ' .. text(cap) end
     end
   end

@@ -16,6 +16,7 @@ type settleArgs struct {
 	Process  string `lua:"process"`
 	Sequence int64  `lua:"sequence"`
 	Remember int64  `lua:"remember"`
+	Plain    int    `lua:"plain"`
 }
 
 var (
@@ -46,15 +47,39 @@ type Settlement struct {
 // Settle ends claimed jobs; lost says which leases had ended, so that nothing changed for them. The same process and
 // sequence sent again within remember gets the first answers, so a settle whose reply was lost may be repeated.
 func Settle(ctx context.Context, c valkey.Client, keys Keys, process string, sequence int64, remember time.Duration, jobs []Settlement) (lost []bool, err error) {
-	rest := make([]string, 0, 6*len(jobs))
-	for _, j := range jobs {
-		rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text, costs(j.Costs))
+	// Jobs that are complete and leave nothing go first, in one word each.
+	order := make([]int, 0, len(jobs))
+	rest := make([]string, 0, 2*len(jobs))
+	for i, j := range jobs {
+		if j.plain() {
+			order = append(order, i)
+			rest = append(rest, j.ID+"|"+j.Token)
+		}
 	}
-	r, err := settleScript.run(ctx, c, keys, settleArgs{process, sequence, remember.Milliseconds()}, rest...)
+	plain := len(order)
+	for i, j := range jobs {
+		if !j.plain() {
+			order = append(order, i)
+			rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text, costs(j.Costs))
+		}
+	}
+	r, err := settleScript.run(ctx, c, keys, settleArgs{process, sequence, remember.Milliseconds(), plain}, rest...)
 	if err != nil {
 		return nil, err
 	}
-	return answers("settle", r.text(0), len(jobs))
+	inOrder, err := answers("settle", r.text(0), len(jobs))
+	if err != nil {
+		return nil, err
+	}
+	lost = make([]bool, len(jobs))
+	for n, i := range order {
+		lost[i] = inOrder[n]
+	}
+	return lost, nil
+}
+
+func (j Settlement) plain() bool {
+	return j.Outcome == Complete && j.Wait.Milliseconds() == 0 && len(j.Costs) == 0
 }
 
 func costs(real map[string]int64) string {

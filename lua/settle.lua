@@ -23,7 +23,8 @@ local audit     = KEYS[20]
 local process   = ARGV[1]   -- who settles; its calls follow one another
 local sequence  = ARGV[2]   -- the number of this call
 local remember  = tonumber(ARGV[3])   -- how long its answers are kept, ms
-local rest      = 4         -- ARGV[rest...], six a job: outcome, id, token, ms, text, real costs as 'unit=n unit=n'
+local plain     = tonumber(ARGV[4])   -- how many jobs are complete and leave nothing
+local rest      = 5         -- ARGV[rest...]: those as id|token; then six a job: outcome, id, token, ms, text, real costs as 'unit=n unit=n'
 -- include num.lua
 -- include settings.lua
 -- include ratio.lua
@@ -62,7 +63,12 @@ local failures = call('HLEN', errors)
 
 local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true, limited = true}
 local members, keys, results = {}, {}, {}
-for i = rest, #ARGV, 6 do
+local of_jobs = job_key('')
+for n = 1, plain do
+  local member = ARGV[rest + n - 1]
+  members[n], keys[n] = member, of_jobs .. string.match(member, '^[^|]*')
+end
+for i = rest + plain, #ARGV, 6 do
   if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead, limited') end
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
   table.insert(keys, job_key(ARGV[i + 1]))
@@ -70,41 +76,47 @@ for i = rest, #ARGV, 6 do
 end
 local ends = call('ZMSCORE', active, unpack(members))
 call('EXISTS', unpack(keys))
-call('EXISTS', unpack(results))
+if #results > 0 then call('EXISTS', unpack(results)) end
 
 local answers, jobs, seen = {}, {}, {}
-for n, member in ipairs(members) do
-  local i = rest + 6 * (n - 1)
-  if ends[n] and tonumber(ends[n]) > now and not seen[member] then
-    seen[member] = true
+local left, removed, done = {}, {}, 0 -- the members that end, the plain ones first; keys of jobs that go; how many plain ones
+for n = 1, #members do
+  local member = members[n]
+  local i = rest + plain + 6 * (n - plain - 1)
+  if not (ends[n] and tonumber(ends[n]) > now) or seen[member] then
+    answers[n] = 'l'
+  elseif n <= plain then
+    seen[member], answers[n] = true, 'd'
+    done = done + 1
+    left[done], removed[done] = member, keys[n]
+  else
+    seen[member], answers[n] = true, 'd'
     local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], costs = ARGV[i + 5], key = keys[n],
-      result = results[n], member = member}
+      result = results[n - plain], member = member}
     if job.outcome ~= 'complete' or job.costs ~= '' then
       job.head = (job.outcome == 'limited' or job.costs ~= '') and read_record(job.id) or head_of(job.id)
       job.place = place_of(job.head)
       if not job.place and job.outcome ~= 'complete' then job.outcome = 'missing' end
     end
     table.insert(jobs, job)
-    table.insert(answers, 'd')
-  else
-    table.insert(answers, 'l')
+    table.insert(left, member)
   end
 end
 
 -- What the leases held: the places under concurrency limits come free, and of costs the difference to the real ones is given back
 -- or charged. Whoever waits for it can run.
-local ending = {}
-for n, job in ipairs(jobs) do ending[n] = job.member end
-local words, freed, ready = read_leases(ending), {}, false
+local words, freed, ready = read_leases(left), {}, false
 local seq = kept.seq
 limited.opening = text(seq + 1)
 local named
-for _, job in ipairs(jobs) do
-  freed[job.member] = places_of(words[job.member])
-  for _, bucket in ipairs(freed[job.member]) do
+for member, held in pairs(words) do
+  freed[member] = places_of(held)
+  for _, bucket in ipairs(freed[member]) do
     line.ready(bucket)
     ready = true
   end
+end
+for _, job in ipairs(jobs) do
   if job.costs ~= '' and job.place then
     named = named or read_limits(limits) or {}
     local took = {}
@@ -156,9 +168,9 @@ if next(shuts) then
 end
 
 -- ---- Write ----
-for _, job in ipairs(jobs) do
-  for _, bucket in ipairs(freed[job.member]) do call('ZREM', limiter .. ':' .. bucket, job.member) end
-  if words[job.member] then call('HDEL', leases, job.member) end
+for member, buckets in pairs(freed) do
+  for _, bucket in ipairs(buckets) do call('ZREM', limiter .. ':' .. bucket, member) end
+  call('HDEL', leases, member)
 end
 for _, b in ipairs(limited.list) do bucket_write(b) end
 line.write()
@@ -171,9 +183,9 @@ for what, shut in pairs(shuts) do
   call('HSET', reasons, what, shut.why)
 end
 if seq ~= kept.seq then call('HSET', state, 'seq', text(seq)) end
-local left, removed, cleared, earliest, handed_back = {}, {}, {}, nil, false
+local cleared, earliest, handed_back = {}, nil, false
+for n = 1, failures > 0 and done or 0 do cleared[n] = string.match(left[n], '^[^|]*') end
 for _, job in ipairs(jobs) do
-  table.insert(left, job.member)
   if job.outcome == 'complete' then
     if failures > 0 then table.insert(cleared, job.id) end
     if job.ms == 0 then
@@ -226,10 +238,11 @@ local answered = table.concat(answers)
 call('SET', remembered, sequence .. ' ' .. answered, 'PX', text(math.max(1, remember)))
 if audit_size then
   local entries = {}
-  for i, job in ipairs(jobs) do
+  for n = 1, done do entries[n] = 'complete ' .. left[n] .. ' 0' end
+  for _, job in ipairs(jobs) do
     local key = job.outcome == 'limited' and string.match(job.text, '^[^\n]+')
-    entries[i] = job.outcome .. (key and ':' .. key or '') .. ' ' .. job.member .. ' ' .. text(job.ms) .. (job.costs ~= '' and ' ' .. job.costs or '')
+    entries[#entries + 1] = job.outcome .. (key and ':' .. key or '') .. ' ' .. job.member .. ' ' .. text(job.ms) .. (job.costs ~= '' and ' ' .. job.costs or '')
   end
-  record_audit('settle', 'process', process, 'jobs', table.concat(entries, ','), 'lost', tostring(#members - #jobs))
+  record_audit('settle', 'process', process, 'jobs', table.concat(entries, ','), 'lost', tostring(#members - #left))
 end
 return {'settled', answered}

@@ -1,7 +1,7 @@
 -- Buckets of every algorithm. A bucket is a table
 --
 --   key, algorithm, max, window, burst    the rule; max 0 is unlimited and its key is not touched
---   aligned, count_denied                 options, see new_bucket
+--   aligned, count_denied                 options, see new_rule
 --   marked, opening                       set by a caller that gives back what single spends took: the id of a window that opens
 --   cap, free                             units that it can grant at once at most, and now
 --
@@ -15,30 +15,37 @@ local algorithms = {
   leaky_bucket = leaky_bucket,
 }
 
--- options holds words: aligned (fixed_window: windows are multiples of the window), count_denied (fixed_window and
--- sliding_log: a denied call counts as if it had been granted).
-local function new_bucket(key, algorithm, max, window, burst, options)
-  return {
-    key = key, algorithm = algorithm, max = max, window = window, burst = burst,
-    aligned = string.find(options, 'aligned', 1, true),
-    count_denied = string.find(options, 'count_denied', 1, true),
+-- What the buckets of a limit have in common; they inherit it. options holds words: aligned (fixed_window: windows are multiples of the
+-- window), count_denied (fixed_window and sliding_log: a denied call counts as if it had been granted).
+local function new_rule(algorithm, max, window, burst, options)
+  local r = {
+    algorithm = algorithm, max = max, window = window, burst = burst, cap = max,
+    aligned = options ~= '' and string.find(options, 'aligned', 1, true),
+    count_denied = options ~= '' and string.find(options, 'count_denied', 1, true),
+    rule = max > 0 and algorithms[algorithm],
   }
+  if max == 0 then
+    r.cap = math.huge
+  elseif algorithm == 'token_bucket' or algorithm == 'leaky_bucket' then
+    r.cap = burst > 0 and burst or (algorithm == 'leaky_bucket' and 1 or max)
+  end
+  r.__index = r
+  return r
 end
 
--- The most units that it grants at once.
-local function bucket_cap(b)
-  if b.max == 0 then return math.huge end
-  if b.algorithm == 'token_bucket' or b.algorithm == 'leaky_bucket' then
-    return b.burst > 0 and b.burst or (b.algorithm == 'leaky_bucket' and 1 or b.max)
-  end
-  return b.max
+-- A bucket of a rule. The fields that most have are named, since a table that grows is built anew.
+local function bucket_of(rule, key)
+  return setmetatable({key = key, id = nil, value = nil, free = math.huge, count = nil, change = nil, left = nil, open = nil}, rule)
+end
+
+local function new_bucket(key, ...)
+  return bucket_of(new_rule(...), key)
 end
 
 -- Returns true, or nil and what the key holds if that is no state of the bucket. Another type is the server's error.
 local function bucket_read(b, now)
-  b.now, b.cap, b.free = now, bucket_cap(b), math.huge
-  if b.max == 0 then return true end
-  b.rule = algorithms[b.algorithm]
+  if b.now ~= now then b.now = now end
+  if not b.rule then return true end
   return b.rule.read(b)
 end
 

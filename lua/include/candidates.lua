@@ -11,6 +11,7 @@ local candidates = {
   taken = {0, 0, 0, 0},          -- from the head of each list
   tail_taken = {0, 0, 0, 0},
   next = 1,                      -- of returning
+  first_of_lists = {0, '', 'list'}, -- one table for them all, since one is looked at at a time
   priority = 1, in_tail = false, ids = {}, records = {}, at = 1, -- the chunk of the lists that was read
 }
 
@@ -41,6 +42,7 @@ end
 
 -- A bucket has more to give: its line is judged anew, unless its head is the job that was judged just now.
 function candidates.reopen(b, place, id)
+  if not b.line then return end
   local head, head_id = line.head(b.line)
   if head and head_id ~= id then
     if head > place then
@@ -88,23 +90,23 @@ function candidates.read_lines(most)
   return #anew == most or #awake == most
 end
 
--- The head of the lists: id and record, or nil. want is how many records are worth reading at once.
+-- The head of the lists: id and record, or nil. want says how many records are worth reading at once.
 function candidates.list_head(want)
   local c = candidates
   while c.at > #c.ids and c.priority <= 4 do
-    local list, tail = lists[c.priority], c.tails[c.priority]
+    local list, tail, most = lists[c.priority], c.tails[c.priority], want()
     if c.in_tail then
       c.ids = {}
       local from = c.tail_taken[c.priority]
-      for i = from + 1, math.min(#tail, from + want) do table.insert(c.ids, tail[i]) end
+      for i = from + 1, math.min(#tail, from + most) do table.insert(c.ids, tail[i]) end
     else
       local from = c.taken[c.priority]
-      c.ids = call('LRANGE', list, text(from), text(from + want - 1))
+      c.ids = call('LRANGE', list, text(from), text(from + most - 1))
     end
     c.at = 1
     if #c.ids > 0 then
-      local keys = {}
-      for i = 1, #c.ids do keys[i] = job_key(c.ids[i]) end
+      local keys, of_jobs = {}, job_key('')
+      for i = 1, #c.ids do keys[i] = of_jobs .. c.ids[i] end
       c.records = call('MGET', unpack(keys))
     elseif c.in_tail then
       c.priority, c.in_tail = c.priority + 1, false
@@ -113,6 +115,11 @@ function candidates.list_head(want)
     end
   end
   return c.ids[c.at], c.records[c.at] or ''
+end
+
+-- The place of a job in the lists, false if its record is lost.
+function candidates.place(id, record)
+  return candidates.tail_places[id] or place_of(record) or false
 end
 
 -- The job with the lowest place: {place, id, from, line, record}, where place is false if its record is lost; nil for none.
@@ -124,9 +131,19 @@ function candidates.head(want, free)
     c.next = c.next + 1
     job = c.returning[c.next]
   end
-  local id, record = c.list_head(want)
-  local place = id and (c.tail_places[id] or place_of(record) or false)
-  if id and not (job and place and job[1] < place) then return {place, id, 'list', nil, record} end
+  local id, record = c.ids[c.at], c.records[c.at]
+  if not (id and record) then id, record = c.list_head(want) end
+  local place
+  if id and not job and judge.placeless and c.bound == math.huge then
+    place = is_record(record) and 0 -- any will do
+  elseif id then
+    place = c.place(id, record)
+  end
+  if id and not (job and place and job[1] < place) then
+    local first = c.first_of_lists
+    first[1], first[2], first[5] = place, id, record
+    return first
+  end
   if not job then return nil end
   record = read_record(job[2])
   return {place_of(record) and job[1], job[2], job[3], job[4], record}

@@ -5,33 +5,51 @@ local globals, judged, shadows = {}, {}, {}
 local shut_buckets = {}
 local shadowed = {}     -- how many jobs each shadow limit would have refused
 local holding = now < kept.held
+judge.placeless = false -- does no place matter, as long as no job is refused?
+judge.asked = {{n = 0}, {n = 0}} -- what the job at hand asks for; of shadow limits
+judge.all_alike = false -- does no limit tell jobs apart, so that all stand under the same?
+judge.simple = true     -- do leases hold nothing of what the limits for all jobs grant?
+
+function judge.hold_key(b)
+  return prefix .. 'hold:' .. b.id
+end
 
 -- The part of a bucket kept for a job that waited too long: "place units set end id". One that was set later than now was so before
 -- the clock stepped back, and keeps nothing.
 function judge.read_hold(b)
-  b.hold_key = prefix .. 'hold:' .. b.id
-  local stored = holding and call('GET', b.hold_key)
+  local key = judge.hold_key(b)
+  local stored = call('GET', key)
   if not stored then return end
   local place, n, at, till, id = string.match(stored, '^(%d+) (%d+) (%d+) (%d+) (%S+)$')
   place, n, at, till = whole(place), whole(n), whole(at), whole(till)
   if not (place and n and at and till) then
-    limited.broken = limited.broken or {'corrupt', b.hold_key, stored}
+    limited.broken = limited.broken or {'corrupt', key, stored}
   elseif at <= now and till > now then
-    b.hold = {place = place, n = n, till = math.min(till, now + b.span), id = id}
+    b.hold = {place = place, n = n, till = math.min(till, now + judge.span(b)), id = id}
   end
+end
+
+-- How long a bucket may be held at most.
+function judge.span(b)
+  return b.algorithm == 'concurrency' and lease or b.window
 end
 
 -- The bucket of a limit for a key value, with what stands in its way.
 function judge.bucket(limit, value)
   local b, first = limited.bucket(limit, value)
   if not first then return b end
-  b.lease = lease
-  b.span = limit.algorithm == 'concurrency' and lease or b.window
+  if limit.algorithm == 'concurrency' then b.lease = lease end
   if not (for_all(limit) or limit.shadow) then
-    judge.read_hold(b)
-    b.line = line.of(b.id)
+    if holding then judge.read_hold(b) end
+    if line.some then b.line = line.of(b.id) end
   end
   return b
+end
+
+-- The line of a bucket, which has none before a job joins it where no lines were.
+function judge.line(b)
+  if not b.line then b.line = line.of(b.id) end
+  return b.line
 end
 
 -- Sorts the limits by what they do, with the queue's own budget as the first of those for all jobs. Jobs of a closed queue
@@ -49,12 +67,20 @@ function judge.sort(own_budget, limits)
       judged[#judged + 1] = limit
     end
   end
+  judge.all_alike = #judged == 0 and not some_closed
+  judge.placeless = judge.all_alike or not (line.some or holding or some_closed)
+  judge.simple = #shadows == 0
+  for _, b in ipairs(globals) do
+    if b.algorithm == 'concurrency' then judge.simple = false end
+  end
 end
 
 -- How many more jobs the limits for all jobs let through.
 function judge.free()
   local free = math.huge
-  for _, b in ipairs(globals) do free = math.min(free, b.free) end
+  for i = 1, #globals do
+    if globals[i].free < free then free = globals[i].free end
+  end
   return free
 end
 
@@ -68,14 +94,27 @@ function judge.wait()
   return latest, name
 end
 
--- What a job asks for: a list of {bucket, units}. by is what sorts the limits it is asked of.
+-- Adds to what a job asks for: {bucket, units}, in tables that serve for one job after the other.
+function judge.ask(asks, b, n)
+  local last = asks.n + 1
+  asks.n = last
+  local ask = asks[last]
+  if not ask then
+    asks[last] = {b, n, refused = false, behind = false}
+  else
+    ask[1], ask[2], ask.refused, ask.behind = b, n, false, false
+  end
+end
+
+-- What a job asks for, n times {bucket, units}. by is what sorts the limits it is asked of.
 function judge.asks(record, by)
-  local asks = {}
-  if #by == 0 and not (by == judged and some_closed) then return asks end
+  local asks = judge.asked[by == judged and 1 or 2]
+  asks.n = 0
+  if by == shadows and #by == 0 or by == judged and judge.all_alike then return asks end
   local keys, costs, names = header(record)
-  for _, limit in ipairs(by) do
-    local value, n = falls_under(limit, keys, costs)
-    if n > 0 then asks[#asks + 1] = {judge.bucket(limit, value), n} end
+  for i = 1, #by do
+    local value, n = falls_under(by[i], keys, costs)
+    if n > 0 then judge.ask(asks, judge.bucket(by[i], value), n) end
   end
   if by == judged and some_closed then
     for _, key in ipairs(names) do
@@ -85,7 +124,7 @@ function judge.asks(record, by)
         shut_buckets[id] = ms > 0 and shut_bucket(key .. ':' .. encoded(value), ms)
         if ms > 0 then shut_buckets[id].line = line.of(id) end
       end
-      if shut_buckets[id] then asks[#asks + 1] = {shut_buckets[id], 1} end
+      if shut_buckets[id] then judge.ask(asks, shut_buckets[id], 1) end
     end
   end
   return asks
@@ -100,6 +139,7 @@ end
 -- How many ms until a bucket grants n units to a job if nobody else asks: 0 now, -1 never.
 function judge.wait_for(b, n, place, id)
   if n > b.cap then return -1 end
+  if n <= b.free and not b.hold then return 0 end
   local held = judge.held_from(b, place, id)
   if n <= b.free - held then return 0 end
   local wait = bucket_wait(b, n + held)
@@ -111,15 +151,18 @@ end
 -- with the bucket whose line it is to stand in and its retry-after: of those that block it the latest.
 function judge.job(place, id, asks, stands)
   local blocker, latest = nil, 0
-  for _, ask in ipairs(asks) do
+  for i = 1, asks.n do
+    local ask = asks[i]
     local b, n = ask[1], ask[2]
     local wait = judge.wait_for(b, n, place, id)
     if wait < 0 then return 'never', ask end
-    ask.refused = wait > 0
-    local head = line.head(b.line)
-    ask.behind = head and head < place
-    if ask.behind then wait = math.max(wait, 1, b.line.where == 'asleep' and b.line.wake - now or 1) end
-    if wait > latest or (wait > 0 and wait == latest and b.line == stands) then blocker, latest = b, wait end
+    if wait > 0 then ask.refused = true end
+    local head = b.line and line.head(b.line)
+    if head and head < place then
+      ask.behind = true
+      wait = math.max(wait, 1, b.line.where == 'asleep' and b.line.wake - now or 1)
+    end
+    if wait > latest or (stands and wait > 0 and wait == latest and b.line == stands) then blocker, latest = b, wait end
   end
   if blocker then return 'blocked', blocker, latest end
   return 'granted'
@@ -127,8 +170,8 @@ end
 
 -- Drops the holds of a job; others may have what they kept.
 function judge.drop_holds(id, asks, reopen)
-  for _, ask in ipairs(asks) do
-    local b = ask[1]
+  for i = 1, asks.n do
+    local b = asks[i][1]
     if b.hold and b.hold.id == id then
       b.hold, b.hold_changed = nil, true
       if reopen then reopen(b) end
@@ -142,7 +185,8 @@ end
 local MOVES_TO_HOLD = 3
 function judge.hold(place, id, asks, reopen)
   local till = 0
-  for _, ask in ipairs(asks) do
+  for i = 1, asks.n do
+    local ask = asks[i]
     local b = ask[1]
     if b.shut or ask.behind or judge.held_from(b, place, id) > 0 then return false end
     if ask.refused then
@@ -151,11 +195,11 @@ function judge.hold(place, id, asks, reopen)
     end
   end
   if till <= now then return false end
-  for _, ask in ipairs(asks) do
-    local b, n = ask[1], ask[2]
-    if b.span >= till - now then
+  for i = 1, asks.n do
+    local b, n = asks[i][1], asks[i][2]
+    if judge.span(b) >= till - now then
       local old = b.hold
-      if not old and not holding then call('EXISTS', b.hold_key) end
+      if not old and not holding then call('EXISTS', judge.hold_key(b)) end
       b.hold, b.hold_changed = {place = place, n = n, till = till, id = id}, true
       if old and (old.id ~= id or old.till > till or old.n > n) then reopen(b, place, id) end
     end
@@ -163,30 +207,40 @@ function judge.hold(place, id, asks, reopen)
   return true
 end
 
--- Spends what a granted job asks for, from the limits for all jobs too, and from shadow limits what they would have granted.
--- Returns what its lease holds: the concurrency buckets, and all as words.
-function judge.spend(record, asks)
-  local spent = {places = {}, words = ''}
-  local words = {}
-  local function take(b, n)
-    if b.algorithm == 'concurrency' then
-      if b.max == 0 then call('ZCARD', b.key) end -- it was not read to be judged
-      table.insert(spent.places, b.id)
-      table.insert(words, b.id)
-    elseif b.marked then
-      table.insert(words, b.id .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b))
-    end
-    bucket_spend(b, n)
+-- Spends what a granted job costs where only limits for all jobs ask, and leases hold nothing of it.
+function judge.spend_simply()
+  for i = 1, #globals do bucket_spend(globals[i], 1) end
+end
+
+-- Takes n units from a bucket; what the lease holds of them is added to spent, which is made when it is needed.
+function judge.take(b, n, spent)
+  if b.algorithm == 'concurrency' then
+    if b.max == 0 then call('ZCARD', b.key) end -- it was not read to be judged
+    spent = spent or {places = {}}
+    table.insert(spent.places, b.id)
+    spent.words = (spent.words and spent.words .. ' ' or '') .. b.id
+  elseif b.marked then
+    spent = spent or {places = {}}
+    spent.words = (spent.words and spent.words .. ' ' or '') .. b.id .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b)
   end
-  for _, b in ipairs(globals) do take(b, 1) end
-  for _, ask in ipairs(asks) do take(ask[1], ask[2]) end
-  for _, ask in ipairs(judge.asks(record, shadows)) do
-    local b, n = ask[1], ask[2]
+  bucket_spend(b, n)
+  return spent
+end
+
+-- Spends what a granted job asks for, from the limits for all jobs too, and from shadow limits what they would have granted.
+-- Returns what its lease holds: the concurrency buckets, and all as words; nil for nothing.
+function judge.spend(record, asks)
+  local spent
+  for i = 1, #globals do spent = judge.take(globals[i], 1, spent) end
+  for i = 1, asks.n do spent = judge.take(asks[i][1], asks[i][2], spent) end
+  if #shadows == 0 then return spent end
+  asks = judge.asks(record, shadows)
+  for i = 1, asks.n do
+    local b, n = asks[i][1], asks[i][2]
     if n > b.free then shadowed[b.limit.name] = (shadowed[b.limit.name] or 0) + 1 end
     -- A job in flight is one, whether it should be or not.
-    if n <= b.free or b.algorithm == 'concurrency' then take(b, n) end
+    if n <= b.free or b.algorithm == 'concurrency' then spent = judge.take(b, n, spent) end
   end
-  spent.words = table.concat(words, ' ')
   return spent
 end
 
@@ -222,9 +276,9 @@ function judge.write()
     bucket_write(b)
     if b.hold_changed and b.hold then
       local h = b.hold
-      call('SET', b.hold_key, text(h.place) .. ' ' .. text(h.n) .. ' ' .. text(now) .. ' ' .. text(h.till) .. ' ' .. h.id, 'PX', text(h.till - now))
+      call('SET', judge.hold_key(b), text(h.place) .. ' ' .. text(h.n) .. ' ' .. text(now) .. ' ' .. text(h.till) .. ' ' .. h.id, 'PX', text(h.till - now))
     elseif b.hold_changed then
-      call('UNLINK', b.hold_key)
+      call('UNLINK', judge.hold_key(b))
     end
   end
 end

@@ -66,12 +66,13 @@ local function header(record)
     local tag, size, from = string.match(record, '^(%a)(%d+):()', at)
     if not tag then return keys, costs, names end
     at = from + size
-    if tag == 'k' or tag == 'c' then
-      local name, value = string.match(string.sub(record, from, at - 1), '^([^=]*)=(.*)$')
-      if name and tag == 'k' then
+    local equals = (tag == 'k' or tag == 'c') and string.find(record, '=', from, true)
+    if equals and equals < at then
+      local name, value = string.sub(record, from, equals - 1), string.sub(record, equals + 1, at - 1)
+      if tag == 'k' then
         keys[name] = value
         names[#names + 1] = name
-      elseif name then
+      else
         costs[name] = value
       end
     end
@@ -113,12 +114,18 @@ function limited.bucket(limit, value)
     limited.broken = limited.broken or {'misconfigured', overrides, limit.name .. ':' .. value, wrong}
     rule = limit
   end
-  b = new_bucket(limiter .. ':' .. id, limit.algorithm, rule.max, rule.window, rule.burst, '')
-  b.id, b.limit, b.value, b.marked, b.opening = id, limit, value, limit.unit ~= nil, limited.opening
+  local shared = rule == limit and limit.shared
+  if not shared then
+    shared = new_rule(limit.algorithm, rule.max, rule.window, rule.burst, '')
+    shared.limit, shared.marked, shared.opening, shared.now = limit, limit.unit ~= nil, limited.opening, now
+    if rule == limit then limit.shared = shared end
+  end
+  b = bucket_of(shared, limiter .. ':' .. id)
+  b.id, b.value = id, value
   local valid, garbage = bucket_read(b, now)
   if not valid then
     limited.broken = limited.broken or {'corrupt', b.key, garbage}
-    b.rule, b.free, b.cap = nil, 0, math.huge
+    b.rule, b.free, b.cap = false, 0, math.huge
   end
   limited.by[id] = b
   limited.list[#limited.list + 1] = b

@@ -9,7 +9,6 @@
 --        33     moves between lines
 --        34-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
 local HEAD = 33
-local RECORD = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
 local prefix = string.sub(meta, 1, -5)
 
 local function job_key(id)
@@ -27,10 +26,20 @@ local function head_of(id)
   return type(head) == 'string' and head or ''
 end
 
--- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
-local function place_of(record)
-  local priority, sequence = string.match(record, RECORD)
-  if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
+local place_of, is_record
+do
+  local record_head = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
+  local bare_head = '^[1-4]' .. string.rep('%x', 32)
+
+  -- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
+  function place_of(record)
+    local priority, sequence = string.match(record, record_head)
+    if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
+  end
+
+  function is_record(record)
+    return string.find(record, bare_head) ~= nil
+  end
 end
 
 local function sequence_hex(n)
@@ -47,6 +56,12 @@ local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS, MOVES =
 
 local function counter(head, field)
   return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16)
+end
+
+-- Did no lease of the job run out, and did it not move between lines?
+local function never_moved(record)
+  local reclaims, moves = string.byte(record, 32, 33)
+  return reclaims == 48 and moves == 48
 end
 
 -- A counter as it is written; it stops at the largest number its width holds.
