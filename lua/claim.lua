@@ -116,7 +116,7 @@ local function grant(job, asks)
   granted, bytes = granted + 1, bytes + #record
   grants.ids[granted], grants.records[granted] = id, record
   if asks then
-    judge.drop_holds(id, asks)
+    if judge.some_hold then judge.drop_holds(id, asks) end
     local spent = judge.spend(record, asks)
     if spent then grants.spent[granted] = spent end
   else
@@ -198,7 +198,7 @@ local function hand_out()
       if not (judge.simple and judge.all_alike) then
         asks = judge.asks(job[5], judged)
         if limited.broken then return end
-        verdict, bucket, retry = judge.job(place, id, asks, job[4])
+        if not judge.grants(asks) then verdict, bucket, retry = judge.job(place, id, asks, job[4]) end
         if verdict ~= 'granted' and judge.placeless then
           judge.placeless = false
           if job[3] == 'list' then

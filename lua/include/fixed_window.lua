@@ -17,7 +17,7 @@ function fixed_window.count(b, raw)
 end
 
 function fixed_window.read(b)
-  b.count, b.change, b.left = 0, 0, fixed_window.length(b)
+  b.left = b.aligned and fixed_window.length(b) or b.window
   local raw = call('GET', b.key)
   if raw then
     local count, negative = whole(raw), false

@@ -7,6 +7,7 @@ local shadowed = {}     -- how many jobs each shadow limit would have refused
 local holding = now < kept.held
 judge.placeless = false -- does no place matter, as long as no job is refused?
 judge.asked = {{n = 0}, {n = 0}} -- what the job at hand asks for; of shadow limits
+judge.some_hold = holding
 judge.all_alike = false -- does no limit tell jobs apart, so that all stand under the same?
 judge.simple = true     -- do leases hold nothing of what the limits for all jobs grant?
 
@@ -111,12 +112,13 @@ function judge.asks(record, by)
   local asks = judge.asked[by == judged and 1 or 2]
   asks.n = 0
   if by == shadows and #by == 0 or by == judged and judge.all_alike then return asks end
-  local keys, costs, names = header(record)
+  local names = by == judged and some_closed and {}
+  local keys, costs = header(record, names)
   for i = 1, #by do
     local value, n = falls_under(by[i], keys, costs)
     if n > 0 then judge.ask(asks, judge.bucket(by[i], value), n) end
   end
-  if by == judged and some_closed then
+  if names then
     for _, key in ipairs(names) do
       local value, id = keys[key], closed_id(key, keys[key])
       if shut_buckets[id] == nil then
@@ -168,6 +170,15 @@ function judge.job(place, id, asks, stands)
   return 'granted'
 end
 
+-- Does every bucket grant what a job asks for, with nothing in its way? If not, judge.job knows more.
+function judge.grants(asks)
+  for i = 1, asks.n do
+    local b = asks[i][1]
+    if asks[i][2] > b.free or b.line or b.hold then return false end
+  end
+  return true
+end
+
 -- Drops the holds of a job; others may have what they kept.
 function judge.drop_holds(id, asks, reopen)
   for i = 1, asks.n do
@@ -199,6 +210,7 @@ function judge.hold(place, id, asks, reopen)
     local b, n = asks[i][1], asks[i][2]
     if judge.span(b) >= till - now then
       local old = b.hold
+      judge.some_hold = true
       if not old and not holding then call('EXISTS', judge.hold_key(b)) end
       b.hold, b.hold_changed = {place = place, n = n, till = till, id = id}, true
       if old and (old.id ~= id or old.till > till or old.n > n) then reopen(b, place, id) end
@@ -231,7 +243,11 @@ end
 -- Returns what its lease holds: the concurrency buckets, and all as words; nil for nothing.
 function judge.spend(record, asks)
   local spent
-  for i = 1, #globals do spent = judge.take(globals[i], 1, spent) end
+  if judge.simple then
+    judge.spend_simply()
+  else
+    for i = 1, #globals do spent = judge.take(globals[i], 1, spent) end
+  end
   for i = 1, asks.n do spent = judge.take(asks[i][1], asks[i][2], spent) end
   if #shadows == 0 then return spent end
   asks = judge.asks(record, shadows)

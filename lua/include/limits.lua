@@ -59,20 +59,23 @@ local function rule_for(limit, overrides, value)
   return limit
 end
 
--- The keys and costs that a job carries, and the names of the keys in their order.
-local function header(record)
-  local keys, costs, names, at = {}, {}, {}, HEAD + 1
+-- The keys and costs that a job carries; the names of the keys are added to names, if it is given, in their order.
+local NONE = {}
+local function header(record, names)
+  local keys, costs, at = NONE, NONE, HEAD + 1
   while true do
     local tag, size, from = string.match(record, '^(%a)(%d+):()', at)
-    if not tag then return keys, costs, names end
+    if not tag then return keys, costs end
     at = from + size
     local equals = (tag == 'k' or tag == 'c') and string.find(record, '=', from, true)
     if equals and equals < at then
       local name, value = string.sub(record, from, equals - 1), string.sub(record, equals + 1, at - 1)
       if tag == 'k' then
+        if keys == NONE then keys = {} end
         keys[name] = value
-        names[#names + 1] = name
+        if names then names[#names + 1] = name end
       else
+        if costs == NONE then costs = {} end
         costs[name] = value
       end
     end
@@ -120,8 +123,7 @@ function limited.bucket(limit, value)
     shared.limit, shared.marked, shared.opening, shared.now = limit, limit.unit ~= nil, limited.opening, now
     if rule == limit then limit.shared = shared end
   end
-  b = bucket_of(shared, limiter .. ':' .. id)
-  b.id, b.value = id, value
+  b = bucket_of(shared, limiter .. ':' .. id, id, value)
   local valid, garbage = bucket_read(b, now)
   if not valid then
     limited.broken = limited.broken or {'corrupt', b.key, garbage}

@@ -19,7 +19,8 @@ local function line_with(id, record)
       if by then table.insert(line_ids, {bucket = stored[i], by = by ~= '*' and by or nil}) end
     end
   end
-  local keys, _, names = header(record)
+  local names = {}
+  local keys = header(record, names)
   for _, limit in ipairs(line_ids) do
     local value = limit.by and keys[limit.by]
     if value or not limit.by then
