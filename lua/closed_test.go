@@ -151,3 +151,16 @@ func TestAClosedQueueDoesNotOutliveAStepOfTheClock(t *testing.T) {
 		require.Equal(t, []string{"b"}, q.granted(9), key)
 	}
 }
+
+// Nor does a close that no job waited for when the clock stepped back.
+func TestACloseWithoutLinesDoesNotOutliveAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.claim(0)
+	q.close("model", "m", "+3000")
+	q.enqueue(carries("a", "model=m"))
+	q.clock.Advance(-time.Hour)
+	require.Empty(t, q.granted(9))
+	q.clock.Advance(3 * time.Second)
+	require.Equal(t, []string{"a"}, q.granted(9))
+}

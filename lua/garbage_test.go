@@ -164,11 +164,39 @@ func TestLinesOfAnotherType(t *testing.T) {
 		q.enqueue(carries("a3", "chat=a"), carries("free", ""))
 		q.do("DEL", ":"+key)
 		q.do("SET", ":"+key, "x")
-		var corrupt *lua.CorruptError
-		require.ErrorAs(t, q.unchanged(func() error { return second(q.tryClaim(9)) }, key), &corrupt, key)
-		assert.Equal(t, lua.CorruptError{Key: q.key(key), Type: "string", Want: kind}, *corrupt)
+		q.claimNames(key, kind)
 		require.Equal(t, []string{"a3", "free"}, q.list("LRANGE :wait2 0 -1"), key)
 	}
+}
+
+// claimNames fails unless a claim changes nothing and says that a key, which holds a string, should be of another type.
+func (q *queue) claimNames(key, kind string) {
+	q.Helper()
+	var corrupt *lua.CorruptError
+	require.ErrorAs(q, q.unchanged(func() error { return second(q.tryClaim(9)) }, key), &corrupt, key)
+	assert.Equal(q, lua.CorruptError{Key: q.key(key), Type: "string", Want: kind}, *corrupt)
+}
+
+// The same for the first line that there is.
+func TestTheFirstLineIsOfAnotherType(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set chat max=1 by=chat")
+	q.do("SET", ":line:chat:a", "x")
+	q.enqueue(alike("chat=a", "a1", "a2")...)
+	q.claimNames("line:chat:a", "zset")
+	require.Equal(t, []string{"a1", "a2"}, q.list("LRANGE :wait2 0 -1"), "nothing was popped")
+}
+
+// A concurrency limit that is lifted for a key value counts its places all the same, so their key is looked at too.
+func TestPlacesOfALiftedLimitAreOfAnotherType(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set flight max=1 by=tenant algorithm=concurrency", lua.NamedValue{Value: "x", Max: "0"})
+	q.do("SET", ":limiter:flight:x", "foo")
+	q.enqueue(carries("a", "tenant=x"))
+	q.claimNames("limiter:flight:x", "zset")
+	require.Equal(t, []string{"a"}, q.list("LRANGE :wait2 0 -1"), "nothing was popped")
 }
 
 // Words of a lease that make no sense stop neither its settle nor its end.

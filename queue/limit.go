@@ -193,8 +193,11 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 		case o.Algorithm != "" && o.Algorithm != r.Algorithm:
 			return bad("the override for %q has algorithm %s; want none: it is the limit's", value, o.Algorithm)
 		}
-		if o.Max == 0 && (o.Window != 0 || o.Burst != 0) {
-			return bad("the override for %q has a max of 0 beside a window or a burst; want a max, or none of them to lift the limit for it", value)
+		if o.Max == 0 && o.Window != 0 {
+			return bad("the override for %q has a max of 0 beside a window of %v; want a max, or none of them to lift the limit for it", value, o.Window)
+		}
+		if o.Max == 0 && o.Burst != 0 {
+			return bad("the override for %q has a max of 0 beside a burst of %d; want a max, or none of them to lift the limit for it", value, o.Burst)
 		}
 		o.Algorithm = r.Algorithm
 		if err := checkPart(o); err != nil {

@@ -63,10 +63,14 @@ func TestBadNamedLimitsAreRefusedBeforeTheyAreSent(t *testing.T) {
 		"emq: bad limit: limit a: window 1s, burst 0, unit \"\"":        {Name: "a", Limit: limiter.Limit{Algorithm: queue.Concurrency, Max: 1, Window: time.Second}},
 		"emq: limit a, override for \"v\": bad limit: max is -1":        {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Max: -1}}},
 		"emq: bad limit: limit a: the override for \"v\" has algorithm": {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Algorithm: limiter.SlidingLog, Max: 1}}},
-		"emq: bad limit: limit a: key value of an override":             {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{strings.Repeat("v", 257): {Max: 1}}},
-		"limit name is empty":                                           {Limit: per},
-		"key name \"a b\" has ' ' at byte 1":                            {Name: "a", By: "a b", Limit: per},
-		"cost name \"a:b\" has ':' at byte 1":                           {Name: "a", Unit: "a:b", Limit: per},
+		"emq: bad limit: limit a: the override for \"v\" has a max of 0 beside a window of 1m0s; want": {
+			Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Window: time.Minute}}},
+		"emq: bad limit: limit a: the override for \"v\" has a max of 0 beside a burst of 5; want": {
+			Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Burst: 5}}},
+		"emq: bad limit: limit a: key value of an override": {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{strings.Repeat("v", 257): {Max: 1}}},
+		"limit name is empty":                               {Limit: per},
+		"key name \"a b\" has ' ' at byte 1":                {Name: "a", By: "a b", Limit: per},
+		"cost name \"a:b\" has ':' at byte 1":               {Name: "a", Unit: "a:b", Limit: per},
 	} {
 		_, err := q.SetNamedLimit(t.Context(), l, "")
 		require.ErrorContains(t, err, says)
