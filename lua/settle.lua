@@ -98,11 +98,26 @@ for n, job in ipairs(jobs) do ending[n] = job.member end
 local words, freed, ready = read_leases(ending), {}, false
 local seq = kept.seq
 limited.opening = text(seq + 1)
+
+-- Settles the real cost of a job in one bucket, of which its lease took {units, mark, bucket}.
+local function settle_cost(limit, value, real, took)
+  local b = if_readable(limited.bucket, limit, value)
+  if not b then return end
+  if real < took[1] then
+    -- What a reset, or another limit of that name, made whole since is not given back again.
+    if took[3] == b.id then bucket_return(b, took[1] - real, took[2], took[1]) end
+    if if_readable(line.ready, b.id) then ready = true end
+  else
+    if b.algorithm == 'fixed_window' and not b.open and real > took[1] then seq = kept.seq + 1 end
+    bucket_charge(b, real - took[1])
+  end
+end
+
 local named
 for _, job in ipairs(jobs) do
-  freed[job.member] = places_of(words[job.member])
+  freed[job.member] = readable_places(words[job.member])
   for _, bucket in ipairs(freed[job.member]) do
-    line.ready(bucket)
+    if_readable(line.ready, bucket)
     ready = true
   end
   if job.costs ~= '' and job.place then
@@ -117,16 +132,7 @@ for _, job in ipairs(jobs) do
       for _, limit in ipairs(named) do
         local real, value = whole(n), limit.by and job_keys[limit.by]
         if real and limit.unit == unit and (value or not limit.by) then
-          local b = limited.bucket(limit, value)
-          local spent = took[same_limit(b.id)] or {0}
-          if real < spent[1] then
-            -- What a reset, or another limit of that name, made whole since is not given back again.
-            if spent[3] == b.id then bucket_return(b, spent[1] - real, spent[2], spent[1]) end
-            if line.ready(b.id) then ready = true end
-          else
-            if b.algorithm == 'fixed_window' and not b.open and real > spent[1] then seq = kept.seq + 1 end
-            bucket_charge(b, real - spent[1])
-          end
+          settle_cost(limit, value, real, took[same_limit(bucket_id(limit, value))] or {0})
         end
       end
     end
