@@ -155,11 +155,11 @@ for _, job in ipairs(jobs) do
     end
   end
 end
-local over_closed = {}
-if next(shuts) then
-  call('HLEN', reasons)
-  over_closed = call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
-end
+if next(shuts) then call('HLEN', reasons) end
+-- What handlers closed by the thousand is forgotten, once it has ended, by all settles that follow.
+local over_closed = if_readable(function()
+  return call('HLEN', reasons) > 0 and call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
+end) or {}
 
 -- ---- Write ----
 for _, job in ipairs(jobs) do
