@@ -92,7 +92,8 @@ if op == 'set' then
   local rule, field, value = read_rule(max, window, algorithm, burst)
   if not rule then return {'refused', field == 'duration' and 'window' or field, value or '', ''} end
   if rule.max == 0 then return {'refused', 'max', max, ''} end
-  if rule.burst > 0 and algorithm ~= 'token_bucket' and algorithm ~= 'leaky_bucket' then return {'refused', 'no burst', burst, algorithm} end
+  local bursts = algorithm == 'token_bucket' or algorithm == 'leaky_bucket'
+  if rule.burst > 0 and not bursts then return {'refused', 'no burst', burst, algorithm} end
   local has = {}
   local n = old and old.overrides or 0
   for i = rest, #ARGV, 4 do
@@ -108,6 +109,7 @@ if op == 'set' then
       local own_rule, own_field, own_value = read_rule(ARGV[i + 1], own_window, algorithm, own_burst)
       if by == '*' then return {'refused', 'override', ARGV[i], 'by'} end
       if not own_rule then return {'refused', own_field == 'duration' and 'window' or own_field, own_value or '', ARGV[i]} end
+      if own_rule.burst > 0 and not bursts then return {'refused', 'no burst', own_burst, algorithm} end
       if not has[id] then n = n + 1 end
       has[id] = true
       table.insert(changes, id)

@@ -75,6 +75,13 @@ func TestNamedLimitRefusesNonsense(t *testing.T) {
 		_, _, err := q.tryLimit("set tpm", value)
 		require.ErrorContains(t, err, `limit tpm for key value "a": field `)
 	}
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "sliding_window_counter", "concurrency"} {
+		says := "limit new is a " + algorithm + ", which has no burst; want none, not 5"
+		_, _, err := q.tryLimit("set new max=1 burst=5 by=tenant algorithm=" + algorithm)
+		require.EqualError(t, err, says)
+		_, _, err = q.tryLimit("set new max=1 by=tenant algorithm="+algorithm, lua.NamedValue{Value: "a", Max: "1", Burst: "5"})
+		require.EqualError(t, err, says, "in an override")
+	}
 	_, _, err := q.tryLimit("set all max=1", lua.NamedValue{Value: "a", Max: "1"})
 	require.EqualError(t, err, `limit all has no key that it goes by, so key value "a" can have no rule of its own; want by`)
 	require.Equal(t, before, q.digest())
