@@ -219,7 +219,7 @@ var scenes = map[string]map[string]scene{
 	"named": {
 		"set new":        naming("set new max=5 by=tenant unit=tokens"),
 		"changed":        naming("set chat max=5 window=500"),
-		"with overrides": naming("set chat", lua.NamedValue{Value: "a:b", Max: "0"}, lua.NamedValue{Value: "a", Max: "2", Window: "50", Burst: "1"}),
+		"with overrides": naming("set chat", lua.NamedValue{Value: "a:b", Max: "0"}, lua.NamedValue{Value: "a", Max: "2", Window: "50"}),
 		"without":        naming("set tpm", lua.NamedValue{Value: "p"}),
 		"unset":          naming("unset tpm"),
 		"reset":          naming("reset chat"),

@@ -13,7 +13,7 @@ type Blocker struct {
 	Closed bool   // no limit refuses but the queue, or the key value, is closed
 }
 
-// ParseBlocker reads the id of a bucket: "tpm", "tpm:acme", "tpm~2:acme", "=queue", "=model:x". Key values are percent-encoded in it.
+// ParseBlocker reads the id of a bucket: "tpm", "tpm:acme", "tpm~1800000000000:acme", "=queue", "=model:x". Key values are percent-encoded in it.
 func ParseBlocker(id string) Blocker {
 	var b Blocker
 	decode := func(value string) string {

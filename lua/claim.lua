@@ -308,6 +308,9 @@ judge.write()
 if all_stale then
   call('ZUNIONSTORE', stale, '2', stale, lines)
   call('UNLINK', lines)
+  for _, l in ipairs(line.list) do
+    if l.was == 'asleep' then l.was = 'stale' end
+  end
 end
 line.write()
 for name, n in pairs(shadow_counts) do call('HSET', tally, 'shadow ' .. name, text(n)) end

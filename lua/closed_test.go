@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -150,4 +151,40 @@ func TestAClosedQueueDoesNotOutliveAStepOfTheClock(t *testing.T) {
 		q.clock.Advance(time.Second)
 		require.Equal(t, []string{"b"}, q.granted(9), key)
 	}
+}
+
+// Nor does a close that no job waited for when the clock stepped back.
+func TestACloseWithoutLinesDoesNotOutliveAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.claim(0)
+	q.close("model", "m", "+3000")
+	q.enqueue(carries("a", "model=m"))
+	q.clock.Advance(-time.Hour)
+	require.Empty(t, q.granted(9))
+	q.clock.Advance(3 * time.Second)
+	require.Equal(t, []string{"a"}, q.granted(9))
+}
+
+// Closes by handlers that have ended are forgotten by the settles that follow.
+func TestEndedClosesAreForgottenBySettles(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	const n = 500
+	for i := range n {
+		q.enqueue(carries(fmt.Sprint("j", i), fmt.Sprint("tenant=", i)))
+	}
+	c := q.claim(n)
+	var limited []lua.Settlement
+	for _, id := range c.IDs {
+		limited = append(limited, lua.Settlement{Outcome: lua.Limited, ID: id, Token: c.Token, Wait: time.Millisecond, Text: "tenant\n429"})
+	}
+	q.settle(limited...)
+	require.EqualValues(t, n, q.number("ZCARD :closed"))
+	q.clock.Advance(time.Millisecond)
+	for range 4 {
+		q.settle(q.claimed(lua.Complete, 0, ""))
+	}
+	require.EqualValues(t, 0, q.number("ZCARD :closed"))
+	require.EqualValues(t, 0, q.number("HLEN :reasons"))
 }

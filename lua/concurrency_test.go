@@ -177,3 +177,17 @@ func TestPlacesDoNotOutliveAStepOfTheClock(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2"}, q.granted(9))
 	require.EqualValues(t, 2, q.bucket("flight", "a").Used)
 }
+
+// A place that comes free while all lines are judged anew opens its line, which then is stale no longer: when it has ended no set has it.
+func TestALineThatOpensIsNotStaleToo(t *testing.T) {
+	t.Parallel()
+	q, c := inFlight(t)
+	q.do("ZADD", ":active", fmt.Sprint(start), "a2|"+c.Token)
+	q.do("HSET", ":state", "seen", fmt.Sprint(start+time.Hour.Milliseconds()))
+	require.Equal(t, 1, q.claim(9).Reclaimed)
+	require.EqualValues(t, 1, q.number("ZCARD :lines:open"))
+	require.EqualValues(t, 0, q.number("ZCARD :lines:stale"))
+	q.limit("set flight max=3")
+	require.Equal(t, []string{"a2", "a3"}, q.granted(9))
+	require.Empty(t, q.list("KEYS "+q.keys.Prefix()+"line*"))
+}

@@ -43,9 +43,11 @@ local after_lists = #ids
 for _, id in ipairs(call('ZRANGE', sent, '0', text(math.max(0, count - #ids)))) do
   if #ids < count then table.insert(ids, id) end
 end
+local seen = {} -- a line may be open and stale at once
 for _, set in ipairs({open, stale, lines}) do
   for _, bucket in ipairs(call('ZRANGE', set, '0', text(count - 1))) do
-    local l = count > #ids and line.of(bucket)
+    local l = count > #ids and not seen[bucket] and line.of(bucket)
+    seen[bucket] = true
     for _, id in ipairs(l and call('ZRANGE', l.key, '0', text(count - #ids - 1)) or {}) do
       line.pull(l, id)
       table.insert(ids, id)

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,52 @@ func TestGarbageBuckets(t *testing.T) {
 	}
 }
 
+// A settle ends its jobs whatever type the keys of a bucket have, and leaves these alone; so does an extend. The claim says what is wrong.
+func TestASettleLeavesABucketOfAnotherTypeAlone(t *testing.T) {
+	t.Parallel()
+	shared := clocked(t)
+	const n = 200
+	for _, algorithm := range slices.Concat(byCost, []string{"concurrency"}) {
+		for _, broken := range []string{"limiter:tpm:a", "line:tpm:a", "lined:tpm"} {
+			q := shared.another(t)
+			if algorithm == "concurrency" {
+				q.limit("set tpm max=500 by=tenant algorithm=concurrency", lua.NamedValue{Value: "a", Max: "1"})
+			} else {
+				q.limit("set tpm max=500 by=tenant unit=tokens algorithm=" + algorithm)
+			}
+			q.enqueue(alike("tenant=b tokens:2", ids(n-1)...)...)
+			q.enqueue(alike("tenant=a tokens:400", "odd", "waits")...)
+			c := q.claim(n)
+			require.Len(t, c.IDs, n)
+			require.Empty(t, q.granted(9))
+			require.Equal(t, "tpm:a", q.in("waits"))
+			q.do("DEL", ":"+broken)
+			q.do("HSET", ":"+broken, "f", "x")
+			what := fmt.Sprint(algorithm, " ", broken)
+			var settled []lua.Settlement
+			for _, id := range c.IDs {
+				cost := tokens(1)
+				if id == "j0" {
+					cost = nil
+				}
+				settled = append(settled, done(c, id, cost))
+			}
+			lost, err := lua.Extend(t.Context(), q.client, q.keys, lease, settled)
+			require.NoError(t, err, what)
+			require.NotContains(t, lost, true)
+			q.settle(settled...)
+			require.Equal(t, "x", q.text("HGET :"+broken+" f"), what)
+			require.EqualValues(t, 0, q.number("ZCARD :active"), what)
+			q.enqueue(carries("next", "tenant=a tokens:400"))
+			_, err = q.tryClaim(9)
+			require.ErrorContains(t, err, q.key(broken)+" is a hash", what)
+			q.do("DEL", ":"+broken)
+			used := map[bool]int64{true: 0, false: 2 + n - 2}[algorithm == "concurrency"]
+			require.Equal(t, used, q.bucket("tpm", "b").Used, what)
+		}
+	}
+}
+
 // The keys of lines, of another type: each error names the key, nothing is popped.
 func TestLinesOfAnotherType(t *testing.T) {
 	t.Parallel()
@@ -164,20 +211,52 @@ func TestLinesOfAnotherType(t *testing.T) {
 		q.enqueue(carries("a3", "chat=a"), carries("free", ""))
 		q.do("DEL", ":"+key)
 		q.do("SET", ":"+key, "x")
-		var corrupt *lua.CorruptError
-		require.ErrorAs(t, q.unchanged(func() error { return second(q.tryClaim(9)) }, key), &corrupt, key)
-		assert.Equal(t, lua.CorruptError{Key: q.key(key), Type: "string", Want: kind}, *corrupt)
+		q.claimNames(key, kind)
 		require.Equal(t, []string{"a3", "free"}, q.list("LRANGE :wait2 0 -1"), key)
 	}
+}
+
+// claimNames fails unless a claim changes nothing and says that a key, which holds a string, should be of another type.
+func (q *queue) claimNames(key, kind string) {
+	q.Helper()
+	var corrupt *lua.CorruptError
+	require.ErrorAs(q, q.unchanged(func() error { return second(q.tryClaim(9)) }, key), &corrupt, key)
+	assert.Equal(q, lua.CorruptError{Key: q.key(key), Type: "string", Want: kind}, *corrupt)
+}
+
+// The same for the first line that there is.
+func TestTheFirstLineIsOfAnotherType(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set chat max=1 by=chat")
+	q.do("SET", ":line:chat:a", "x")
+	q.enqueue(alike("chat=a", "a1", "a2")...)
+	q.claimNames("line:chat:a", "zset")
+	require.Equal(t, []string{"a1", "a2"}, q.list("LRANGE :wait2 0 -1"), "nothing was popped")
+}
+
+// A concurrency limit that is lifted for a key value counts its places all the same, so their key is looked at too.
+func TestPlacesOfALiftedLimitAreOfAnotherType(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set flight max=1 by=tenant algorithm=concurrency", lua.NamedValue{Value: "x", Max: "0"})
+	q.do("SET", ":limiter:flight:x", "foo")
+	q.enqueue(carries("a", "tenant=x"))
+	q.claimNames("limiter:flight:x", "zset")
+	require.Equal(t, []string{"a"}, q.list("LRANGE :wait2 0 -1"), "nothing was popped")
 }
 
 // Words of a lease that make no sense stop neither its settle nor its end.
 func TestGarbageWordsOfALease(t *testing.T) {
 	t.Parallel()
 	shared := clocked(t)
-	for _, words := range []string{"", " ", "|||", "a|b", "tpm|tokens|x|1", "tpm|tokens|5|", "tpm|tokens|5|x:y", "none", strings.Repeat("x ", 99)} {
+	const huge = "99999999999999999999"
+	for i, words := range []string{
+		"", " ", "|||", "a|b", "tpm|tokens|x|1", "tpm|tokens|5|", "tpm|tokens|5|x:y", "none", strings.Repeat("x ", 99), "tpm|tokens|5|" + huge + ":1800000000000",
+		"tpm|tokens|5|1:200:" + huge,
+	} {
 		q := shared.another(t)
-		q.limit("set tpm max=5 unit=tokens algorithm=sliding_log")
+		q.limit("set tpm max=5 unit=tokens algorithm=" + []string{"sliding_log", "token_bucket"}[i/10])
 		q.enqueue(carries("a", "tokens:1"), carries("b", "tokens:1"))
 		c := q.claim(9)
 		require.Len(t, c.IDs, 2)

@@ -177,6 +177,31 @@ func TestPayloadsAreReadInParts(t *testing.T) {
 	}
 }
 
+// The payloads of jobs that are refused count too: a claim that has read 256 KiB of them says more.
+func TestRefusedPayloadsAreReadInParts(t *testing.T) {
+	t.Parallel()
+	s := newSpy(t)
+	s.limit("set chat max=1 by=chat window=3600000")
+	body := lua.Body(lua.Header{Keys: map[string]string{"chat": "a"}}, make([]byte, 500<<10))
+	for _, id := range ids(300) {
+		s.enqueue(lua.NewJob{ID: id, Priority: 2, Body: body})
+	}
+	require.Len(t, s.claim(1).IDs, 1)
+	read := 0
+	for _, command := range s.watch(func() {
+		for range 3 {
+			c := s.claim(10)
+			require.True(t, c.More)
+			require.Equal(t, 1, len(c.SentBack))
+		}
+	}) {
+		if command[0] == "MGET" {
+			read += len(command) - 1
+		}
+	}
+	require.Equal(t, 3, read)
+}
+
 // requireBounded fails if a range is open or longer than most.
 func requireBounded(t *testing.T, command []string, most int) {
 	t.Helper()

@@ -336,6 +336,30 @@ func TestDrainTakesTheFirstJobs(t *testing.T) {
 	require.EqualValues(t, 1, n, "a count out of range is the nearest that is right")
 }
 
+// A line that stands in two sets is taken once.
+func TestDrainTakesALineOnce(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set chat max=1 by=chat")
+	q.enqueue(alike("chat=a", "a1", "a2", "a3")...)
+	q.enqueue(alike("chat=b", "b1", "b2")...)
+	require.Equal(t, []string{"a1", "b1"}, q.claim(9).IDs)
+	q.do("ZADD", ":open", q.text("ZSCORE :line:chat:a a2"), "chat:a")
+	q.do("ZADD", ":stale", "0", "chat:a")
+	drained, more, err := lua.Drain(t.Context(), q.client, q.keys, false, 3)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, drained)
+	require.True(t, more)
+	require.Empty(t, q.list("KEYS "+q.keys.Prefix()+"line:*"))
+	require.Empty(t, q.list("KEYS "+q.keys.Prefix()+"lined:*"))
+	require.EqualValues(t, 0, q.number("EXISTS :tally"))
+	drained, more, err = lua.Drain(t.Context(), q.client, q.keys, false, 3)
+	require.NoError(t, err)
+	require.Zero(t, drained)
+	require.False(t, more)
+	require.Equal(t, [6]int64{0, 2, 0, 0, 0, 0}, q.counts())
+}
+
 func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)

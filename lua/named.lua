@@ -54,27 +54,48 @@ if #ARGV >= rest + 2000 then return {'refused', 'values', text(math.ceil((#ARGV 
 local sleeping = call('ZCARD', lines) > 0
 local stale_lines = call('ZCARD', stale) > 0
 call('ZCARD', uncounted)
-call('HLEN', removed)
 call('HLEN', overrides)
 call('HLEN', tally)
 call('ZCARD', open)
 
--- What the buckets of a limit of this rule are called: those of a removed limit of the same rule are found again, those of
--- another rule hold what it cannot read.
-local function bucket_name(rule, anew)
-  local last, n = nil, 1
-  local id = name
-  while call('HEXISTS', removed, id) == 1 or (anew and id == anew) do
-    last, n = id, n + 1
-    id = name .. '~' .. n
+-- What buckets were called that no limit has now, to 'algorithm by unit'. Those that a reset left behind are '- by unit': they are not
+-- found again, and are noted only while jobs stand in their lines.
+local former, drained = call('HGETALL', removed), {}
+
+local function stands_in(bucket)
+  return call('ZCARD', prefix .. 'lined:' .. bucket) > 0
+end
+
+for i = 1, #former, 2 do
+  if string.sub(former[i + 1], 1, 2) == '- ' and not stands_in(former[i]) then table.insert(drained, former[i]) end
+end
+
+-- What the buckets of the limit are called from now on. Those of a removed one of the same rule (nil for none) are found again. Else
+-- they get a name that none had before, since what is kept under that is another rule's, or was reset: the first the limit's
+-- alone, later ones a number after it.
+local function bucket_name(rule)
+  local last
+  local function consider(bucket)
+    last = math.max(last or 0, whole(string.match(bucket, '~(%d+)$')) or 0)
   end
-  if last and call('HGET', removed, last) == rule then return last end
-  return id
+  if old then consider(old.bucket) end
+  for i = 1, #former, 2 do
+    if string.match(former[i], '^[^~]+') == name then
+      if former[i + 1] == rule then return former[i] end
+      consider(former[i])
+    end
+  end
+  return last and name .. '~' .. text(math.max(now, last + 1)) or name
+end
+
+local function rule_of(limit, algorithm)
+  return algorithm .. ' ' .. (limit.by or '*') .. ' ' .. (limit.unit or '*')
 end
 
 local count, uncounted_left = {}, false
 local changes, drops = {}, {}   -- of overrides
-local text_of, bucket, gone, wipe
+local text_of, bucket, wipe
+local noted   -- the rule under which the buckets that the limit has no longer are noted
 if op == 'set' then
   local base = old or {algorithm = 'fixed_window', max = 0, window = 1000, burst = 0, shadow = false}
   if old then
@@ -96,7 +117,8 @@ if op == 'set' then
   local rule, field, value = read_rule(max, window, algorithm, burst)
   if not rule then return {'refused', field == 'duration' and 'window' or field, value or '', ''} end
   if rule.max == 0 then return {'refused', 'max', max, ''} end
-  if rule.burst > 0 and algorithm ~= 'token_bucket' and algorithm ~= 'leaky_bucket' then return {'refused', 'no burst', burst, algorithm} end
+  local bursts = algorithm == 'token_bucket' or algorithm == 'leaky_bucket'
+  if rule.burst > 0 and not bursts then return {'refused', 'no burst', burst, algorithm} end
   local has = {}
   local n = old and old.overrides or 0
   for i = rest, #ARGV, 4 do
@@ -112,6 +134,7 @@ if op == 'set' then
       local own_rule, own_field, own_value = read_rule(ARGV[i + 1], own_window, algorithm, own_burst)
       if by == '*' then return {'refused', 'override', ARGV[i], 'by'} end
       if not own_rule then return {'refused', own_field == 'duration' and 'window' or own_field, own_value or '', ARGV[i]} end
+      if own_rule.burst > 0 and not bursts then return {'refused', 'no burst', own_burst, algorithm} end
       if not has[id] then n = n + 1 end
       has[id] = true
       table.insert(changes, id)
@@ -134,13 +157,13 @@ elseif op == 'unset' then
   for _, id in ipairs(call('HKEYS', overrides)) do
     if string.sub(id, 1, #name + 1) == name .. ':' then table.insert(drops, id) end
   end
-  gone = old
+  noted = old and rule_of(old, old.algorithm)
 elseif old and old.algorithm == 'concurrency' then
   return {'refused', 'algorithm', 'concurrency', ''}
 elseif old and old.by and not ARGV[rest] then
   -- All its buckets are whole at once when they are called by another name.
-  gone = old
-  bucket = bucket_name('', old.bucket)
+  noted = stands_in(old.bucket) and rule_of(old, '-')
+  bucket = bucket_name()
   text_of = bucket .. string.sub(before, #old.bucket + 1)
 elseif old then
   wipe = bucket_id(old, old.by and ARGV[rest] or nil)
@@ -177,7 +200,8 @@ elseif op == 'unset' then
 else
   call('UNLINK', limiter .. ':' .. wipe, prefix .. 'hold:' .. wipe)
 end
-if gone then call('HSET', removed, gone.bucket, gone.algorithm .. ' ' .. (gone.by or '*') .. ' ' .. (gone.unit or '*')) end
+if noted then call('HSET', removed, old.bucket, noted) end
+for _, former_bucket in ipairs(drained) do call('HDEL', removed, former_bucket) end
 for i = 1, #changes, 2 do call('HSET', overrides, changes[i], changes[i + 1]) end
 for _, id in ipairs(drops) do call('HDEL', overrides, id) end
 write_counted(count)

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,6 +75,13 @@ func TestNamedLimitRefusesNonsense(t *testing.T) {
 	for _, value := range []lua.NamedValue{{Value: "a", Max: "x"}, {Value: "a", Max: "1", Window: "0"}, {Value: "a", Max: "1", Burst: "-1"}} {
 		_, _, err := q.tryLimit("set tpm", value)
 		require.ErrorContains(t, err, `limit tpm for key value "a": field `)
+	}
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "sliding_window_counter", "concurrency"} {
+		says := "limit new is a " + algorithm + ", which has no burst; want none, not 5"
+		_, _, err := q.tryLimit("set new max=1 burst=5 by=tenant algorithm=" + algorithm)
+		require.EqualError(t, err, says)
+		_, _, err = q.tryLimit("set new max=1 by=tenant algorithm="+algorithm, lua.NamedValue{Value: "a", Max: "1", Burst: "5"})
+		require.EqualError(t, err, says, "in an override")
 	}
 	_, _, err := q.tryLimit("set all max=1", lua.NamedValue{Value: "a", Max: "1"})
 	require.EqualError(t, err, `limit all has no key that it goes by, so key value "a" can have no rule of its own; want by`)
@@ -194,8 +202,8 @@ func TestARemovedLimitComesBack(t *testing.T) {
 		ids := []string{fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i)}
 		q.enqueue(alike("chat=1 tokens:1", ids...)...)
 		want := ids[:1]
-		if strings.Contains(rule, "concurrency") {
-			want = []string{} // jobs of the others are in flight
+		if strings.Contains(rule, "concurrency") || i >= len(rules) {
+			want = []string{} // jobs of the others are in flight; it is its second time
 		}
 		require.Equal(t, want, q.granted(9), rule)
 		q.limit("unset x")
@@ -204,6 +212,89 @@ func TestARemovedLimitComesBack(t *testing.T) {
 		q.limit("unset x")
 		require.Len(t, q.granted(9), 2-len(want))
 	}
+	require.EqualValues(t, len(rules), q.number("HLEN :removed"), "one for each rule")
+}
+
+// A job gives back what it took of a limit that was removed meanwhile and came back, whatever had its name in between.
+func TestARemovedLimitGetsItsUnitsBack(t *testing.T) {
+	reserving(t, func(t *testing.T, q *queue, algorithm, keys, value string) {
+		q.enqueue(carries("a", keys+"tokens:8"))
+		c := q.claim(9)
+		rule := lua.ParseNamed(q.text("HGET :limits tpm"))
+		q.limit("unset tpm")
+		q.limit("set tpm max=10 algorithm=leaky_bucket")
+		q.limit("unset tpm")
+		q.limit("set tpm max=10 unit=tokens algorithm=" + algorithm + " by=" + cmp.Or(rule.By, "*"))
+		require.EqualValues(t, 2, q.free(value))
+		q.settle(done(c, "a", tokens(3)))
+		require.EqualValues(t, 7, q.free(value))
+	})
+}
+
+// What is kept of the names that buckets had does not grow with resets, nor with rules that take turns.
+func TestResetsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set chat max=1 by=chat")
+	last := int64(0)
+	for i := range 3000 {
+		if i == 1500 {
+			q.clock.Advance(-time.Hour)
+		}
+		q.limit("reset chat")
+		_, number, _ := strings.Cut(lua.ParseNamed(q.text("HGET :limits chat")).Bucket, "~")
+		n, err := strconv.ParseInt(number, 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, n, last, "no bucket is called as one was before")
+		last = n
+	}
+	require.EqualValues(t, 0, q.number("EXISTS :removed"))
+	for range 300 {
+		for _, rule := range []string{"algorithm=sliding_log", "unit=tokens", "algorithm=token_bucket"} {
+			q.limit("unset chat")
+			q.limit("set chat max=1 by=chat " + rule)
+			q.limit("reset chat")
+		}
+	}
+	require.EqualValues(t, 3, q.number("HLEN :removed"), "the rules that it has not")
+}
+
+// The buckets that a reset leaves behind are known as long as jobs stand in their lines, and no longer.
+func TestALineThatAResetLeftBehindIsKnown(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	former := func() map[string]string {
+		m, err := q.run("HGETALL :removed").AsStrMap()
+		require.NoError(t, err)
+		return m
+	}
+	q.limit("set chat max=1 by=chat window=60000")
+	q.enqueue(alike("chat=a", "a1", "a2", "a3", "a4")...)
+	require.Equal(t, []string{"a1"}, q.claim(9).IDs)
+	for range 3 {
+		q.limit("reset chat")
+	}
+	require.Equal(t, map[string]string{"chat": "- chat *"}, former())
+	for _, id := range []string{"a2", "a3", "a4"} {
+		f, _ := q.found(id)
+		require.Equal(t, "delayed", f.State)
+		require.Equal(t, &lua.Blocker{Limit: "chat", Value: "a"}, f.Line)
+	}
+	found, err := runNow(q, "a4")
+	require.NoError(t, err)
+	require.Equal(t, []string{"delayed"}, found)
+	require.Equal(t, []string{"a2"}, q.granted(9))
+	second := lua.ParseNamed(q.text("HGET :limits chat")).Bucket
+	require.Equal(t, second+":a", q.in("a3"))
+	q.limit("reset chat")
+	require.Equal(t, map[string]string{second: "- chat *"}, former(), "nobody stands in the line of the first")
+	q.limit("unset chat")
+	require.Contains(t, values(former()), "fixed_window chat *")
+	require.Equal(t, []string{"a3", "a4"}, q.granted(9))
+	q.limit("set chat max=1 by=chat window=60000")
+	require.Empty(t, former())
+	q.enqueue(carries("a5", "chat=a"))
+	require.Equal(t, []string{"a5"}, q.granted(9), "it finds what it had after the last reset")
 }
 
 // A shadow counts what it would have refused, and refuses nothing.

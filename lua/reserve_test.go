@@ -188,6 +188,24 @@ func TestAChargeMakesDebt(t *testing.T) {
 	})
 }
 
+// A charge adds no more units to a log than its max: they are all of one time, so no more of them decide.
+func TestAChargeAddsNoMoreToALogThanItsMax(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.limit("set tpm max=100 window=60000 unit=tokens algorithm=sliding_log")
+	q.enqueue(alike("tokens:1", "a", "b", "c")...)
+	c := q.claim(9)
+	require.Len(t, c.IDs, 3)
+	q.settle(done(c, "a", tokens(1_000_000)))
+	require.EqualValues(t, 3+100, q.number("ZCARD :limiter:tpm"))
+	q.settle(done(c, "b", tokens(1_000_000)), done(c, "c", tokens(1_000_000)))
+	require.EqualValues(t, 3+200, q.number("ZCARD :limiter:tpm"), "of one call too")
+	q.clock.Advance(time.Minute - time.Millisecond)
+	require.Zero(t, q.free(""))
+	q.clock.Advance(time.Millisecond)
+	require.EqualValues(t, 100, q.free(""))
+}
+
 // A job that declared no cost of a unit is charged what it turns out to have cost.
 func TestACostThatWasNotReservedIsCharged(t *testing.T) {
 	reserving(t, func(t *testing.T, q *queue, algorithm, keys, value string) {

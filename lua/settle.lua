@@ -108,11 +108,26 @@ end
 local words, freed, ready = read_leases(left), {}, false
 local seq = kept.seq
 limited.opening = text(seq + 1)
+
+-- Settles the real cost of a job in one bucket, of which its lease took {units, mark, bucket}.
+local function settle_cost(limit, value, real, took)
+  local b = if_readable(limited.bucket, limit, value)
+  if not b then return end
+  if real < took[1] then
+    -- What a reset, or another limit of that name, made whole since is not given back again.
+    if took[3] == b.id then bucket_return(b, took[1] - real, took[2], took[1]) end
+    if if_readable(line.ready, b.id) then ready = true end
+  else
+    if b.algorithm == 'fixed_window' and not b.open and real > took[1] then seq = kept.seq + 1 end
+    bucket_charge(b, real - took[1])
+  end
+end
+
 local named
 for member, held in pairs(words) do
-  freed[member] = places_of(held)
+  freed[member] = readable_places(held)
   for _, bucket in ipairs(freed[member]) do
-    line.ready(bucket)
+    if_readable(line.ready, bucket)
     ready = true
   end
 end
@@ -129,16 +144,7 @@ for _, job in ipairs(jobs) do
       for _, limit in ipairs(named) do
         local real, value = whole(n), limit.by and job_keys[limit.by]
         if real and limit.unit == unit and (value or not limit.by) then
-          local b = limited.bucket(limit, value)
-          local spent = took[same_limit(b.id)] or {0}
-          if real < spent[1] then
-            -- What a reset, or another limit of that name, made whole since is not given back again.
-            if spent[3] == b.id then bucket_return(b, spent[1] - real, spent[2], spent[1]) end
-            if line.ready(b.id) then ready = true end
-          else
-            if b.algorithm == 'fixed_window' and not b.open and real > spent[1] then seq = kept.seq + 1 end
-            bucket_charge(b, real - spent[1])
-          end
+          settle_cost(limit, value, real, took[same_limit(bucket_id(limit, value))] or {0})
         end
       end
     end
@@ -161,11 +167,11 @@ for _, job in ipairs(jobs) do
     end
   end
 end
-local over_closed = {}
-if next(shuts) then
-  call('HLEN', reasons)
-  over_closed = call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
-end
+if next(shuts) then call('HLEN', reasons) end
+-- What handlers closed by the thousand is forgotten, once it has ended, by all settles that follow.
+local over_closed = if_readable(function()
+  return call('HLEN', reasons) > 0 and call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
+end) or {}
 
 -- ---- Write ----
 for member, buckets in pairs(freed) do

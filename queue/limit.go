@@ -35,7 +35,8 @@ type NamedLimit struct {
 	// Overrides are rules for single key values, in place of Max, Window and Burst. A Max of 0 lifts the limit for that value. Set
 	// again, they are added to those that are there.
 	Overrides map[string]limiter.Limit
-	// Shadow: the limit refuses nothing and counts what it would have refused. Nil keeps what is set, false at first.
+	// Shadow: the limit refuses nothing and counts what it would have refused. Nil keeps what is set, false at first; a limit that
+	// was read has it.
 	Shadow *bool
 }
 
@@ -59,8 +60,9 @@ func (l NamedLimit) String() string {
 
 // SetNamedLimit sets or changes a limit by name; the reason is kept beside it. What was used stays used and what is allowed changes with
 // the next claim; the jobs in its lines are judged anew, and workers that slept are woken. A [Concurrency] limit counts the leases
-// that exist. It returns the limit before, the zero NamedLimit for a new one. It fails with [ErrBadName], or with an error wrapping
-// [limiter.ErrBadLimit] that names the field, its value and what would be right; nothing was changed then.
+// that exist. It returns the limit before, the zero NamedLimit for a new one; set again, that one brings back what it was, but not that it
+// had no Burst, nor its overrides. It fails with [ErrBadName], or with an error wrapping [limiter.ErrBadLimit] that names the field,
+// its value and what would be right; nothing was changed then.
 func (q *Queue) SetNamedLimit(ctx context.Context, limit NamedLimit, reason string) (before NamedLimit, err error) {
 	change, err := limit.change()
 	if err != nil {
@@ -193,8 +195,11 @@ func (r NamedLimit) change() (lua.NamedChange, error) {
 		case o.Algorithm != "" && o.Algorithm != r.Algorithm:
 			return bad("the override for %q has algorithm %s; want none: it is the limit's", value, o.Algorithm)
 		}
-		if o.Max == 0 && (o.Window != 0 || o.Burst != 0) {
-			return bad("the override for %q has a max of 0 beside a window or a burst; want a max, or none of them to lift the limit for it", value)
+		if o.Max == 0 && o.Window != 0 {
+			return bad("the override for %q has a max of 0 beside a window of %v; want a max, or none of them to lift the limit for it", value, o.Window)
+		}
+		if o.Max == 0 && o.Burst != 0 {
+			return bad("the override for %q has a max of 0 beside a burst of %d; want a max, or none of them to lift the limit for it", value, o.Burst)
 		}
 		o.Algorithm = r.Algorithm
 		if err := checkPart(o); err != nil {
@@ -258,12 +263,11 @@ func texts(l limiter.Limit) (max, window, burst string) {
 // parseNamed reads the words in which scripts keep a limit.
 func parseNamed(name, words string) NamedLimit {
 	w := lua.ParseNamed(words)
-	r := NamedLimit{Name: name, Limit: limiter.Limit{Algorithm: limiter.Algorithm(w.Algorithm), Max: w.Max, Burst: w.Burst}, By: w.By, Unit: w.Unit}
+	r := NamedLimit{
+		Name: name, Limit: limiter.Limit{Algorithm: limiter.Algorithm(w.Algorithm), Max: w.Max, Burst: w.Burst}, By: w.By, Unit: w.Unit, Shadow: &w.Shadow,
+	}
 	if r.Algorithm != Concurrency {
 		r.Window = w.Window
-	}
-	if w.Shadow {
-		r.Shadow = &w.Shadow
 	}
 	return r
 }

@@ -17,7 +17,7 @@ func TestNamedLimitsAreKept(t *testing.T) {
 	ctx := t.Context()
 	q, err := queue.New(emqtest.Client(t), emqtest.Queue(t), queue.Options{})
 	require.NoError(t, err)
-	yes := true
+	yes, no := true, false
 	tpm := queue.NamedLimit{
 		Name: "tpm", By: "model", Unit: "tokens", Limit: limiter.Limit{Algorithm: limiter.TokenBucket, Max: 90, Window: time.Minute, Burst: 30},
 	}
@@ -26,6 +26,7 @@ func TestNamedLimitsAreKept(t *testing.T) {
 	require.Zero(t, before)
 	before, err = q.SetNamedLimit(ctx, queue.NamedLimit{Name: "tpm", Limit: limiter.Limit{Max: 100}, Shadow: &yes}, "")
 	require.NoError(t, err)
+	tpm.Shadow = &no
 	require.Equal(t, tpm, before)
 	_, err = q.SetNamedLimit(ctx, queue.NamedLimit{Name: "flight", Limit: limiter.Limit{Algorithm: queue.Concurrency, Max: 3}}, "")
 	require.NoError(t, err)
@@ -47,6 +48,52 @@ func TestNamedLimitsAreKept(t *testing.T) {
 	require.ErrorIs(t, q.ResetNamedLimit(ctx, "flight", ""), limiter.ErrBadLimit)
 }
 
+// What a limit of any algorithm was can be set back as it was answered.
+func TestTheLimitBeforeCanBeSetBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, err := queue.New(emqtest.Client(t), emqtest.Queue(t), queue.Options{})
+	require.NoError(t, err)
+	yes := true
+	for _, algorithm := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingWindowCounter, limiter.TokenBucket, limiter.LeakyBucket, queue.Concurrency,
+	} {
+		l := queue.NamedLimit{Name: "a." + string(algorithm), By: "tenant", Limit: limiter.Limit{Algorithm: algorithm, Max: 5}}
+		changed := queue.NamedLimit{Name: l.Name, Limit: limiter.Limit{Max: 7}, Shadow: &yes}
+		if algorithm != queue.Concurrency {
+			l.Window, changed.Window = time.Minute, time.Hour
+		}
+		if algorithm == limiter.TokenBucket {
+			l.Burst, changed.Burst = 3, 4
+		}
+		_, err := q.SetNamedLimit(ctx, l, "")
+		require.NoError(t, err)
+		first, err := q.NamedLimit(ctx, l.Name)
+		require.NoError(t, err)
+		before, err := q.SetNamedLimit(ctx, changed, "")
+		require.NoError(t, err)
+		require.Equal(t, first, before)
+		_, err = q.SetNamedLimit(ctx, before, "as it was")
+		require.NoError(t, err)
+		again, err := q.NamedLimit(ctx, l.Name)
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+	}
+}
+
+// An algorithm that has no burst has none for a key value either.
+func TestAnOverrideWithoutBurstIsGivenNone(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, err := queue.New(emqtest.Client(t), emqtest.Queue(t), queue.Options{})
+	require.NoError(t, err)
+	_, err = q.SetNamedLimit(ctx, queue.NamedLimit{Name: "a", By: "tenant", Limit: limiter.PerSecond(1)}, "")
+	require.NoError(t, err)
+	_, err = q.SetNamedLimit(ctx, queue.NamedLimit{Name: "a", Overrides: map[string]limiter.Limit{"y": {Max: 1, Burst: 50}}}, "")
+	require.ErrorIs(t, err, limiter.ErrBadLimit)
+	require.ErrorContains(t, err, "limit a is a fixed_window, which has no burst; want none, not 50")
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestBadNamedLimitsAreRefusedBeforeTheyAreSent(t *testing.T) {
@@ -63,10 +110,14 @@ func TestBadNamedLimitsAreRefusedBeforeTheyAreSent(t *testing.T) {
 		"emq: bad limit: limit a: window 1s, burst 0, unit \"\"":        {Name: "a", Limit: limiter.Limit{Algorithm: queue.Concurrency, Max: 1, Window: time.Second}},
 		"emq: limit a, override for \"v\": bad limit: max is -1":        {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Max: -1}}},
 		"emq: bad limit: limit a: the override for \"v\" has algorithm": {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Algorithm: limiter.SlidingLog, Max: 1}}},
-		"emq: bad limit: limit a: key value of an override":             {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{strings.Repeat("v", 257): {Max: 1}}},
-		"limit name is empty":                                           {Limit: per},
-		"key name \"a b\" has ' ' at byte 1":                            {Name: "a", By: "a b", Limit: per},
-		"cost name \"a:b\" has ':' at byte 1":                           {Name: "a", Unit: "a:b", Limit: per},
+		"emq: bad limit: limit a: the override for \"v\" has a max of 0 beside a window of 1m0s; want": {
+			Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Window: time.Minute}}},
+		"emq: bad limit: limit a: the override for \"v\" has a max of 0 beside a burst of 5; want": {
+			Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{"v": {Burst: 5}}},
+		"emq: bad limit: limit a: key value of an override": {Name: "a", By: "k", Limit: per, Overrides: map[string]limiter.Limit{strings.Repeat("v", 257): {Max: 1}}},
+		"limit name is empty":                               {Limit: per},
+		"key name \"a b\" has ' ' at byte 1":                {Name: "a", By: "a b", Limit: per},
+		"cost name \"a:b\" has ':' at byte 1":               {Name: "a", Unit: "a:b", Limit: per},
 	} {
 		_, err := q.SetNamedLimit(t.Context(), l, "")
 		require.ErrorContains(t, err, says)

@@ -4,6 +4,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -92,6 +93,7 @@ type Queue struct {
 
 	seq      int64
 	removed  map[string]string // buckets of removed limits, and their rule
+	numbers  map[string]int64  // the last number that buckets of a limit's name got, 0 for none yet
 	buckets  map[string]*limiter.Model
 	lines    map[string]*line
 	holds    map[string]hold
@@ -103,7 +105,7 @@ type Queue struct {
 func New(now, lease int64, maxReclaims int) *Queue {
 	return &Queue{
 		Now: now, Lease: lease, MaxReclaims: maxReclaims, Jobs: map[string]*Job{}, OwnBucket: &limiter.Model{}, Limits: map[string]*Limit{},
-		removed: map[string]string{}, buckets: map[string]*limiter.Model{}, lines: map[string]*line{}, holds: map[string]hold{},
+		removed: map[string]string{}, numbers: map[string]int64{}, buckets: map[string]*limiter.Model{}, lines: map[string]*line{}, holds: map[string]hold{},
 		closed: map[string]int64{}, shadowed: map[string]int64{},
 	}
 }
@@ -233,7 +235,7 @@ func (q *Queue) SetLimit(l Limit) {
 	if old := q.Limits[l.Name]; old != nil {
 		l.bucket = old.bucket
 	} else {
-		l.bucket = q.bucketName(l.Name, l.signature(), "")
+		l.bucket = q.bucketName(l.Name, l.signature())
 		delete(q.removed, l.bucket)
 	}
 	q.Limits[l.Name] = &l
@@ -265,9 +267,7 @@ func (q *Queue) ResetLimit(name string, value *string) {
 	case value != nil:
 		q.reset(l.id(*value))
 	default:
-		old := l.bucket
-		l.bucket = q.bucketName(name, "", old)
-		q.removed[old] = l.signature()
+		l.bucket = q.bucketName(name, "")
 	}
 	q.openAll()
 }
@@ -287,16 +287,20 @@ func (l *Limit) signature() string {
 	return string(l.Algorithm) + " " + l.By + " " + l.Unit
 }
 
-// bucketName is what buckets are called: those of a removed limit of the same rule are found again.
-func (q *Queue) bucketName(name, signature, used string) string {
-	id, last := name, ""
-	for n := 2; q.removed[id] != "" || id == used; n++ {
-		last, id = id, name+"~"+string(rune('0'+n))
+// bucketName is what buckets are called: those of a removed limit of the same rule are found again, others get a name that none had.
+func (q *Queue) bucketName(name, signature string) string {
+	for id, rule := range q.removed {
+		if limit, _ := SplitBucket(id); limit == name && rule == signature {
+			return id
+		}
 	}
-	if last != "" && signature != "" && q.removed[last] == signature {
-		return last
+	last, used := q.numbers[name]
+	if !used {
+		q.numbers[name] = 0
+		return name
 	}
-	return id
+	q.numbers[name] = max(q.Now, last+1)
+	return fmt.Sprintf("%s~%d", name, q.numbers[name])
 }
 
 // RunNow brings a delayed job back.

@@ -15,6 +15,15 @@ local function read_leases(members)
   return words
 end
 
+-- What a function answers, or nil if a key that it reads is of another type. Whoever ends or extends leases leaves such a key
+-- alone: jobs end whatever their limits keep, and the claim says what is wrong.
+local function if_readable(read, ...)
+  local ok, answer = pcall(read, ...)
+  if ok then return answer end
+  local err = type(answer) == 'table' and answer.err or answer -- some servers hand out the text alone
+  if not string.find(err, '^WRONGKEY ') then error(redis.error_reply(err)) end
+end
+
 -- The concurrency buckets among words, read before they are written.
 local function places_of(words)
   local places = {}
@@ -23,6 +32,15 @@ local function places_of(words)
       call('ZCARD', limiter .. ':' .. word)
       table.insert(places, word)
     end
+  end
+  return places
+end
+
+-- Those of them that are none of another type.
+local function readable_places(words)
+  local places = {}
+  for _, word in ipairs(words or {}) do
+    for _, place in ipairs(if_readable(places_of, {word}) or {}) do table.insert(places, place) end
   end
   return places
 end

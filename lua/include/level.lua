@@ -70,8 +70,9 @@ end
 -- What of them has not run out since.
 function level.give_back(b, n, mark)
   local p, q, at = string.match(mark, '^(%d+):(%d+):(%d+)$')
-  if whole(p) ~= b.p or whole(q) ~= b.q then return end
-  local parts, passed = n * b.q, math.max(0, b.now - whole(at))
+  at = whole(at)
+  if not at or whole(p) ~= b.p or whole(q) ~= b.q then return end
+  local parts, passed = n * b.q, math.max(0, b.now - at)
   if passed >= quotient_up(parts, b.p) then return end
   b.used, b.repair = math.max(0, b.used - (parts - passed * b.p)), true
   level_free(b)

@@ -2,8 +2,8 @@
 --
 --   bucket algorithm max window burst by unit mode overrides at reason
 --
--- bucket is what the limit's buckets are called: its name, followed by ~2, ~3 … when limits of that name and another rule were
--- removed before it. by and unit are * for none, mode is live or shadow, overrides counts the key values that have a rule of
+-- bucket is what the limit's buckets are called: its name, followed by ~ and a number that grows, about the ms, when they were reset or
+-- limits of that name and another rule were removed before it. by and unit are * for none, mode is live or shadow, overrides counts the key values that have a rule of
 -- their own, at is the server ms of the last change; the reason is the rest.
 local LIMIT = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) ?(.*)$'
 

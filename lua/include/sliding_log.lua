@@ -69,7 +69,7 @@ end
 function sliding_log.give_back(b, n, mark, units)
   local first, stamp = string.match(mark, '^(%d+):(%d+)$')
   first, stamp = whole(first), whole(stamp)
-  if not stamp or b.rebased or stamp <= b.stamp - b.window then return end
+  if not (first and stamp) or b.rebased or stamp <= b.stamp - b.window then return end
   b.returned = b.returned or {}
   local last = first + units - 1
   for from = last, math.max(first, last - n + 1), -1000 do
