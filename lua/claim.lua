@@ -119,8 +119,6 @@ local function grant(job, asks)
     if judge.some_hold then judge.drop_holds(id, asks) end
     local spent = judge.spend(record, asks)
     if spent then grants.spent[granted] = spent end
-  else
-    judge.spend_simply()
   end
   if not returns.times[id] and never_moved(record) then return end
   if counter(record, MOVES) > 0 then change(id, record, MOVES, '0') end
@@ -143,14 +141,19 @@ local function send_back(job, asks, bucket, retry)
     if stands then
       moves = moves + 1
       change(id, record, MOVES, counter_hex(MOVES, moves))
-      table.insert(moved, id .. ' ' .. bucket.id .. ' ' .. text(retry))
+      table.insert(moved, id .. ' ' .. limited.id(bucket) .. ' ' .. text(retry))
     else
       change(id, record, DEFERRALS, counter_hex(DEFERRALS, counter(record, DEFERRALS) + 1))
       local n = #sent_back
-      sent_back[n + 1], sent_back[n + 2], sent_back[n + 3] = id, bucket.id, text(retry)
+      sent_back[n + 1], sent_back[n + 2], sent_back[n + 3] = id, limited.id(bucket), text(retry)
     end
   end
   if moves >= MOVES_TO_HOLD then judge.hold(place, id, asks, candidates.reopen) end
+end
+
+local function lose(job)
+  candidates.leave(job)
+  table.insert(lost, job[2])
 end
 
 local function hand_out()
@@ -176,8 +179,7 @@ local function hand_out()
       more = true
       return
     elseif not place then
-      candidates.leave(job)
-      table.insert(lost, id)
+      lose(job)
       refusals = refusals - 1
     elseif free <= 0 then
       refused = false
@@ -204,6 +206,7 @@ local function hand_out()
           if job[3] == 'list' then
             place = candidates.place(id, job[5])
             job[1] = place
+            if not place then verdict = 'lost' end
           end
         end
       end
@@ -212,7 +215,10 @@ local function hand_out()
         return
       elseif verdict == 'granted' then
         grant(job, asks)
-        free = #globals > 0 and judge.free() or free
+        free = judge.simple and free - 1 or judge.free()
+      elseif verdict == 'lost' then
+        lose(job)
+        refusals = refusals - 1
       elseif verdict == 'never' then
         candidates.leave(job)
         judge.drop_holds(id, asks, function(b) candidates.reopen(b, place, id) end)
@@ -229,7 +235,10 @@ local function hand_out()
     end
   end
 end
-if not own.paused and #counting.members == 0 and not all_stale then hand_out() end
+if not own.paused and #counting.members == 0 and not all_stale then
+  hand_out()
+  judge.spend_simply(granted)
+end
 if limited.broken then return limited.broken end
 
 -- When the budget is back: after this claim's own spending, which may open its window.

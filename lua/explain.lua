@@ -69,13 +69,13 @@ if at_state == 'wait' or at_state == 'delayed' then
   elseif verdict == 'never' then
     bucket, retry = bucket[1], -1
   end
-  reply[8], reply[9], reply[10] = verdict, bucket and bucket.id or '', retry or 0
+  reply[8], reply[9], reply[10] = verdict, bucket and limited.id(bucket) or '', retry or 0
   local function tell(b, n)
     local head = b.line and line.head(b.line)
     local ahead = b.line and call('ZCOUNT', b.line.key, '-inf', '(' .. text(place)) or 0
-    local held = b.span and judge.held_from(b, place, id) or 0
-    table.insert(reply[11], {b.id or '', b.limit and b.limit.by or '', b.limit and b.limit.unit or '', n, b.max > 0 and b.free or b.shut and 0 or -1,
-      b.span and judge.wait_for(b, n, place, id) or bucket_wait(b, n), ahead, held})
+    local held = b.limit and judge.held_from(b, place, id) or 0
+    table.insert(reply[11], {b.limit and limited.id(b) or b.id or '', b.limit and b.limit.by or '', b.limit and b.limit.unit or '', n, b.max > 0 and b.free or b.shut and 0 or -1,
+      b.limit and judge.wait_for(b, n, place, id) or bucket_wait(b, n), ahead, held})
   end
   for _, b in ipairs(globals) do tell(b, 1) end
   for _, ask in ipairs(asks) do tell(ask[1], ask[2]) end

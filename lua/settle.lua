@@ -115,8 +115,8 @@ local function settle_cost(limit, value, real, took)
   if not b then return end
   if real < took[1] then
     -- What a reset, or another limit of that name, made whole since is not given back again.
-    if took[3] == b.id then bucket_return(b, took[1] - real, took[2], took[1]) end
-    if if_readable(line.ready, b.id) then ready = true end
+    if took[3] == limited.id(b) then bucket_return(b, took[1] - real, took[2], took[1]) end
+    if if_readable(line.ready, limited.id(b)) then ready = true end
   else
     if b.algorithm == 'fixed_window' and not b.open and real > took[1] then seq = kept.seq + 1 end
     bucket_charge(b, real - took[1])

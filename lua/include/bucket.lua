@@ -33,9 +33,9 @@ local function new_rule(algorithm, max, window, burst, options)
   return r
 end
 
--- A bucket of a rule, with what a claim calls it. The fields that most have are named, since a table that grows is built anew.
-local function bucket_of(rule, key, id, value)
-  return setmetatable({key = key, id = id, value = value, free = math.huge, count = 0, change = 0, left = 0, open = false}, rule)
+-- A bucket of a rule, of a key value if it has one. The fields that most have are named, since a table that grows is built anew.
+local function bucket_of(rule, key, value)
+  return setmetatable({key = key, value = value, line = nil, free = math.huge, count = 0, change = 0, left = 0, open = false}, rule)
 end
 
 local function new_bucket(key, ...)

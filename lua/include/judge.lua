@@ -12,7 +12,7 @@ judge.all_alike = false -- does no limit tell jobs apart, so that all stand unde
 judge.simple = true     -- do leases hold nothing of what the limits for all jobs grant?
 
 function judge.hold_key(b)
-  return prefix .. 'hold:' .. b.id
+  return prefix .. 'hold:' .. limited.id(b)
 end
 
 -- The part of a bucket kept for a job that waited too long: "place units set end id". One that was set later than now was so before
@@ -40,16 +40,16 @@ function judge.bucket(limit, value)
   local b, first = limited.bucket(limit, value)
   if not first then return b end
   if limit.algorithm == 'concurrency' then b.lease = lease end
-  if not (for_all(limit) or limit.shadow) then
+  if limit.lines then
     if holding then judge.read_hold(b) end
-    if line.some then b.line = line.of(b.id) end
+    if line.some then b.line = line.of(limited.id(b)) end
   end
   return b
 end
 
 -- The line of a bucket, which has none before a job joins it where no lines were.
 function judge.line(b)
-  if not b.line then b.line = line.of(b.id) end
+  if not b.line then b.line = line.of(limited.id(b)) end
   return b.line
 end
 
@@ -65,6 +65,7 @@ function judge.sort(own_budget, limits)
     elseif for_all(limit) then
       globals[#globals + 1] = judge.bucket(limit)
     else
+      limit.lines = true -- jobs that it refuses stand in line
       judged[#judged + 1] = limit
     end
   end
@@ -90,7 +91,7 @@ function judge.wait()
   local latest, name = 0, ''
   for _, b in ipairs(globals) do
     local wait = bucket_wait(b, 1)
-    if wait > latest then latest, name = wait, b.id or '' end
+    if wait > latest then latest, name = wait, (b.limit or b.shut) and limited.id(b) or '' end
   end
   return latest, name
 end
@@ -115,8 +116,9 @@ function judge.asks(record, by)
   local names = by == judged and some_closed and {}
   local keys, costs = header(record, names)
   for i = 1, #by do
-    local value, n = falls_under(by[i], keys, costs)
-    if n > 0 then judge.ask(asks, judge.bucket(by[i], value), n) end
+    local limit = by[i]
+    local value, n = falls_under(limit, keys, costs)
+    if n > 0 then judge.ask(asks, limit.buckets and limit.buckets[value or ''] or judge.bucket(limit, value), n) end
   end
   if names then
     for _, key in ipairs(names) do
@@ -219,9 +221,11 @@ function judge.hold(place, id, asks, reopen)
   return true
 end
 
--- Spends what a granted job costs where only limits for all jobs ask, and leases hold nothing of it.
-function judge.spend_simply()
-  for i = 1, #globals do bucket_spend(globals[i], 1) end
+-- Spends what n granted jobs cost of the limits for all jobs, where leases hold nothing of it.
+function judge.spend_simply(n)
+  if judge.simple then
+    for i = 1, #globals do bucket_spend(globals[i], n) end
+  end
 end
 
 -- Takes n units from a bucket; what the lease holds of them is added to spent, which is made when it is needed.
@@ -229,26 +233,29 @@ function judge.take(b, n, spent)
   if b.algorithm == 'concurrency' then
     if b.max == 0 then call('ZCARD', b.key) end -- it was not read to be judged
     spent = spent or {places = {}}
-    table.insert(spent.places, b.id)
-    spent.words = (spent.words and spent.words .. ' ' or '') .. b.id
+    table.insert(spent.places, limited.id(b))
+    spent.words = (spent.words and spent.words .. ' ' or '') .. limited.id(b)
   elseif b.marked then
     spent = spent or {places = {}}
-    spent.words = (spent.words and spent.words .. ' ' or '') .. b.id .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b)
+    spent.words = (spent.words and spent.words .. ' ' or '') .. limited.id(b) .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b)
   end
   bucket_spend(b, n)
   return spent
 end
 
--- Spends what a granted job asks for, from the limits for all jobs too, and from shadow limits what they would have granted.
+-- Spends what a granted job asks for, from the limits for all jobs unless that is done for all jobs at once, and from shadow limits what they would have granted.
 -- Returns what its lease holds: the concurrency buckets, and all as words; nil for nothing.
 function judge.spend(record, asks)
   local spent
-  if judge.simple then
-    judge.spend_simply()
-  else
-    for i = 1, #globals do spent = judge.take(globals[i], 1, spent) end
+  for i = 1, judge.simple and 0 or #globals do spent = judge.take(globals[i], 1, spent) end
+  for i = 1, asks.n do
+    local b, n = asks[i][1], asks[i][2]
+    if b.marked or b.algorithm == 'concurrency' then
+      spent = judge.take(b, n, spent)
+    elseif b.rule then
+      b.rule.spend(b, n)
+    end
   end
-  for i = 1, asks.n do spent = judge.take(asks[i][1], asks[i][2], spent) end
   if #shadows == 0 then return spent end
   asks = judge.asks(record, shadows)
   for i = 1, asks.n do
@@ -281,7 +288,7 @@ function judge.holds()
   local words = {}
   for _, b in ipairs(limited.list) do
     if b.hold_changed and b.hold then
-      table.insert(words, b.id .. ' ' .. b.hold.id .. ' ' .. text(b.hold.n) .. ' ' .. text(b.hold.till))
+      table.insert(words, limited.id(b) .. ' ' .. b.hold.id .. ' ' .. text(b.hold.n) .. ' ' .. text(b.hold.till))
     end
   end
   return table.concat(words, ',')

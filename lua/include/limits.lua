@@ -60,23 +60,27 @@ local function rule_for(limit, overrides, value)
 end
 
 -- The keys and costs that a job carries; the names of the keys are added to names, if it is given, in their order.
-local NONE = {}
-local function header(record, names)
-  local keys, costs, at = NONE, NONE, HEAD + 1
-  while true do
-    local tag, size, from = string.match(record, '^(%a)(%d+):()', at)
-    if not tag then return keys, costs end
-    at = from + size
-    local equals = (tag == 'k' or tag == 'c') and string.find(record, '=', from, true)
-    if equals and equals < at then
-      local name, value = string.sub(record, from, equals - 1), string.sub(record, equals + 1, at - 1)
-      if tag == 'k' then
-        if keys == NONE then keys = {} end
-        keys[name] = value
-        if names then names[#names + 1] = name end
-      else
-        if costs == NONE then costs = {} end
-        costs[name] = value
+local header
+do
+  local none, match, find, sub = {}, string.match, string.find, string.sub -- locals, since each job comes through here
+
+  function header(record, names)
+    local keys, costs, at = none, none, HEAD + 1
+    while true do
+      local tag, size, from = match(record, '^(%a)(%d+):()', at)
+      if not tag then return keys, costs end
+      at = from + size
+      local equals = (tag == 'k' or tag == 'c') and find(record, '=', from, true)
+      if equals and equals < at then
+        local name, value = sub(record, from, equals - 1), sub(record, equals + 1, at - 1)
+        if tag == 'k' then
+          if keys == none then keys = {} end
+          keys[name] = value
+          if names then names[#names + 1] = name end
+        else
+          if costs == none then costs = {} end
+          costs[name] = value
+        end
       end
     end
   end
@@ -103,33 +107,44 @@ local function bucket_id(limit, value)
   return value and limit.bucket .. ':' .. encoded(value) or limit.bucket
 end
 
--- The buckets of limits, each read once: by their ids and in the order in which they were asked for. broken is the answer when one
--- holds no state of its limit. opening is the id of fixed windows that open now.
-local limited = {by = {}, list = {}}
+-- The buckets of limits, each read once, in the order in which they were asked for; each limit knows its own by their values. broken
+-- is the answer when one holds no state of its limit. opening is the id of fixed windows that open now.
+local limited = {list = {}}
 
--- The bucket of a limit for a key value (nil for none), and whether it is asked for the first time.
-function limited.bucket(limit, value)
-  local id = bucket_id(limit, value)
-  local b = limited.by[id]
-  if b then return b, false end
+-- What a bucket is called among lines, holds and leases: its limit's word for its buckets, and the key value.
+function limited.id(b)
+  return b.id or string.sub(b.key, #limiter + 2)
+end
+
+-- What the buckets of a limit have in common; those with an override have a rule of their own.
+function limited.rule(limit, value)
   local rule, wrong = rule_for(limit, overrides, value)
   if not rule then
     limited.broken = limited.broken or {'misconfigured', overrides, limit.name .. ':' .. value, wrong}
     rule = limit
   end
-  local shared = rule == limit and limit.shared
-  if not shared then
-    shared = new_rule(limit.algorithm, rule.max, rule.window, rule.burst, '')
-    shared.limit, shared.marked, shared.opening, shared.now = limit, limit.unit ~= nil, limited.opening, now
-    if rule == limit then limit.shared = shared end
+  local shared = new_rule(limit.algorithm, rule.max, rule.window, rule.burst, '')
+  shared.limit, shared.marked, shared.opening, shared.now = limit, limit.unit ~= nil, limited.opening, now
+  return shared
+end
+
+-- The bucket of a limit for a key value (nil for none), and whether it is asked for the first time.
+function limited.bucket(limit, value)
+  local buckets = limit.buckets
+  if not buckets then
+    buckets = {}
+    limit.buckets, limit.stem = buckets, limiter .. ':' .. limit.bucket
+    if limit.overrides == 0 then limit.shared = limited.rule(limit) end
   end
-  b = bucket_of(shared, limiter .. ':' .. id, id, value)
+  local b = buckets[value or '']
+  if b then return b, false end
+  b = bucket_of(limit.shared or limited.rule(limit, value), value and limit.stem .. ':' .. encoded(value) or limit.stem, value)
   local valid, garbage = bucket_read(b, now)
   if not valid then
     limited.broken = limited.broken or {'corrupt', b.key, garbage}
     b.rule, b.free, b.cap = false, 0, math.huge
   end
-  limited.by[id] = b
+  buckets[value or ''] = b
   limited.list[#limited.list + 1] = b
   return b, true
 end

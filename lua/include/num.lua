@@ -20,7 +20,8 @@ end
 
 -- The integer that s spells in plain digits (no sign, no leading zero), or nil.
 local function whole(s)
-  if not s or #s > 16 or not (s == '0' or string.find(s, '^[1-9]%d*$')) then return nil end
+  if s == '0' then return 0 end
+  if not s or #s > 16 or not string.find(s, '^[1-9]%d*$') then return nil end
   local n = tonumber(s)
   if n <= MOST then return n end
 end

@@ -9,6 +9,7 @@
 --        33     moves between lines
 --        34-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
 local HEAD = 33
+local RECORD = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
 local prefix = string.sub(meta, 1, -5)
 
 local function job_key(id)
@@ -26,20 +27,16 @@ local function head_of(id)
   return type(head) == 'string' and head or ''
 end
 
-local place_of, is_record
-do
-  local record_head = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
-  local bare_head = '^[1-4]' .. string.rep('%x', 32)
+-- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
+local function place_of(record)
+  local priority, sequence = string.match(record, RECORD)
+  if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
+end
 
-  -- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
-  function place_of(record)
-    local priority, sequence = string.match(record, record_head)
-    if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
-  end
-
-  function is_record(record)
-    return string.find(record, bare_head) ~= nil
-  end
+-- Does a record look like one at first sight? Whoever runs the job reads it more closely.
+local function is_record(record)
+  local first = string.byte(record)
+  return first and first >= 49 and first <= 52 and #record > HEAD
 end
 
 local function sequence_hex(n)
@@ -55,7 +52,7 @@ local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS, MOVES =
   {1, 12}, {24, 3, '%03x', 4095}, {27, 4, '%04x', 65535}, {31, 1, '%x', 15}, {32, 1, '%x', 15}
 
 local function counter(head, field)
-  return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16)
+  return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16) or 0
 end
 
 -- Did no lease of the job run out, and did it not move between lines?
