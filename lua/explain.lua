@@ -46,7 +46,7 @@ if not valid then return {'corrupt', limiter, garbage} end
 -- include line.lua
 -- include judge.lua
 -- include where.lua
-local record = read_record(id)
+local record = read_header(id)
 local place = place_of(record)
 if not place then return {'unknown'} end
 local at_state, at, stands = where(id, record, now)
