@@ -33,20 +33,12 @@ local lease     = tonumber(ARGV[2])   -- of the fleet: the most that a place und
 -- include state.lua
 local now = clock()
 -- include limits.lua
-local own, field, value = settings(meta)
-if not own then return {'misconfigured', meta, field, value} end
-local kept, wrong = read_state(state)
-if not kept then return {'corrupt', state, wrong} end
-local named, bad_name, bad_text = read_limits(limits)
-if not named then return {'misconfigured', limits, bad_name, bad_text} end
-local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
-local valid, garbage = bucket_read(budget, now)
-if not valid then return {'corrupt', limiter, garbage} end
+-- include basis.lua
 -- include closed.lua
 -- include line.lua
 -- include judge.lua
 -- include where.lua
-local record = read_record(id)
+local record = read_header(id)
 local place = place_of(record)
 if not place then return {'unknown'} end
 local at_state, at, stands = where(id, record, now)

@@ -202,6 +202,51 @@ func TestRefusedPayloadsAreReadInParts(t *testing.T) {
 	require.Equal(t, 3, read)
 }
 
+// What needs the keys and costs of a job reads the start of its record, however large its payload is, and finds the last of them in the
+// largest header that a producer may make.
+func TestPayloadsAreNotReadForTheirHeaders(t *testing.T) {
+	t.Parallel()
+	s := newSpy(t)
+	h := lua.Header{
+		Name: strings.Repeat("n", 128), MaxAttempts: 4095, Timeout: 87600 * time.Hour, StartBy: 87600 * time.Hour, Retain: 87600 * time.Hour,
+		Keys: map[string]string{}, Cost: map[string]int64{}, TraceParent: strings.Repeat("p", 55), TraceState: strings.Repeat("s", 16<<10),
+	}
+	for i := range 16 {
+		h.Keys[strings.Repeat("k", 126)+fmt.Sprint(10+i)] = strings.Repeat("v", 256)
+		h.Cost[strings.Repeat("u", 126)+fmt.Sprint(10+i)] = 1 << 51
+	}
+	key, value, unit := strings.Repeat("k", 126)+"25", strings.Repeat("v", 256), strings.Repeat("u", 126)+"25"
+	body := lua.Body(h, make([]byte, 100<<10))
+	require.Less(t, strings.Index(body, "w55:"), 9<<10)
+	s.enqueue(lua.NewJob{ID: "a", Priority: 2, Body: body}, lua.NewJob{ID: "b", Priority: 2, Body: body}, lua.NewJob{ID: "c", Priority: 2, Body: body})
+	s.limit("set tpm max=9007199254740991 window=3600000 by=" + key + " unit=" + unit)
+	c := s.claim(2)
+	require.Equal(t, []string{"a", "b"}, c.IDs)
+	commands := s.watch(func() {
+		s.settle(lua.Settlement{Outcome: lua.Limited, ID: "a", Token: c.Token, Wait: time.Second, Text: key + "\n429", Costs: map[string]int64{unit: 7}})
+		s.limit("set flight max=5 by=" + key + " algorithm=concurrency")
+		s.limit("set again max=5 by=" + key + " algorithm=concurrency")
+		s.do("DEL", ":limiter:again:"+value)
+		s.do("ZUNIONSTORE", ":uncounted", "1", ":active")
+		s.claim(0)
+		e, _, err := lua.Explain(s.ctx(), s.client, s.keys, "a", lease)
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(e.Asks, func(a lua.Ask) bool { return a.Unit == unit && a.Cost == 1<<51 }))
+		require.NoError(t, second(runNow(s.queue, "a")))
+		require.NoError(t, second(redrive(s.queue, "a")))
+		require.NoError(t, second(remove(s.queue, "c")))
+	})
+	for _, command := range commands {
+		if len(command) > 1 && strings.HasPrefix(command[1], s.key("job:")) {
+			require.NotContains(t, []string{"GET", "MGET"}, command[0])
+		}
+	}
+	require.EqualValues(t, 7+1<<51, s.bucket("tpm", value).Used)
+	require.EqualValues(t, 1, s.bucket("flight", value).Used)
+	require.EqualValues(t, 1, s.bucket("again", value).Used)
+	require.Contains(t, s.list("ZRANGE :closed 0 -1"), key+":"+value)
+}
+
 // requireBounded fails if a range is open or longer than most.
 func requireBounded(t *testing.T, command []string, most int) {
 	t.Helper()

@@ -24,10 +24,8 @@ local now = clock()
 local reply = {'page', now}
 
 local function add(id, at, bucket)
-  local head = redis.pcall('GETRANGE', job_key(id), '0', '16383')
-  if type(head) ~= 'string' then head = '' end
   local by = state == 'delayed' and (bucket or call('ZSCORE', sent, id)) and 'limit' or ''
-  for _, value in ipairs({id, text(at), by, bucket or '', head, call('HGET', errors, id) or ''}) do table.insert(reply, value) end
+  for _, value in ipairs({id, text(at), by, bucket or '', read_header(id), call('HGET', errors, id) or ''}) do table.insert(reply, value) end
 end
 
 local function add_set(set, first, limit)

@@ -40,7 +40,7 @@ local reply = {'redriven'}
 local jobs, seen, seq = {}, {}, kept.seq
 for i = rest, #ARGV do
   local id = ARGV[i]
-  local record = read_record(id)
+  local record = read_header(id)
   local place = place_of(record)
   local at = place and where(id, record, now) or 'unknown'
   if at == 'dead' and string.sub(call('HGET', errors, id) or '', 1, 8) == 'missing\n' then

@@ -39,7 +39,7 @@ local jobs, seen = {}, {}
 local freed = false -- the head of a line may be another one now
 for i = rest, #ARGV do
   local id = ARGV[i]
-  local record = read_record(id)
+  local record = read_header(id)
   local place = place_of(record)
   local at, _, bucket = where(id, record, now)
   if at ~= 'unknown' and at ~= 'active' and not seen[id] then

@@ -80,7 +80,7 @@ func bindText[A any](name, source string, words ...string) *script[A] {
 		s.fields = append(s.fields, i)
 	}
 	found := map[string]bool{}
-	for _, m := range append(replyWord.FindAllStringSubmatch(source, -1), assigned.FindAllStringSubmatch(source, -1)...) {
+	for _, m := range append(replyWord.FindAllStringSubmatch(text, -1), assigned.FindAllStringSubmatch(text, -1)...) {
 		found[m[1]] = true
 	}
 	known := slices.Sorted(slices.Values(append([]string{}, words...)))

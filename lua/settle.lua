@@ -94,7 +94,7 @@ for n = 1, #members do
     local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], costs = ARGV[i + 5], key = keys[n],
       result = results[n - plain], member = member}
     if job.outcome ~= 'complete' or job.costs ~= '' then
-      job.head = (job.outcome == 'limited' or job.costs ~= '') and read_record(job.id) or head_of(job.id)
+      job.head = (job.outcome == 'limited' or job.costs ~= '') and read_header(job.id) or head_of(job.id)
       job.place = place_of(job.head)
       if not job.place and job.outcome ~= 'complete' then job.outcome = 'missing' end
     end

@@ -1,0 +1,10 @@
+-- What a job is judged by: the queue's settings, what it keeps, its limits by name and its own budget. What is wrong there is the answer.
+local own, field, value = settings(meta)
+if not own then return {'misconfigured', meta, field, value} end
+local kept, wrong = read_state(state)
+if not kept then return {'corrupt', state, wrong} end
+local named, bad_name, bad_text = read_limits(limits)
+if not named then return {'misconfigured', limits, bad_name, bad_text} end
+local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+local valid, garbage = bucket_read(budget, now)
+if not valid then return {'corrupt', limiter, garbage} end
