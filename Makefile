@@ -1,12 +1,15 @@
-.PHONY: help valkey test test-fast long lint demo fuzz
+.PHONY: help valkey test test-fast long lint demo fuzz bench bench-report
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
 PARALLEL ?= 8
 FUZZTIME ?= 10s
 
+# Flags of the benchmark, such as BENCHFLAGS='-only process'.
+BENCHFLAGS ?=
+
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 valkey: ## install valkey-server where it is missing
 	@[ -n "$$EMQ_TEST_VALKEY_SERVER" ] || .ci/install-valkey
@@ -36,3 +39,9 @@ fuzz: valkey ## run each fuzz target for FUZZTIME
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+bench: valkey ## measure emq beside asynq and BullMQ; a JSON line for each figure, kept in bench/results.jsonl (20 minutes)
+	@cd bench && go run . -save results.jsonl $(BENCHFLAGS)
+
+bench-report: valkey ## measure how costs grow, draw docs/img/perf-*.svg and write the tables of docs/performance.md (5 minutes)
+	@cd bench && go run . -curves -save curves.jsonl $(BENCHFLAGS) >/dev/null && go run . -report

@@ -1,0 +1,3 @@
+package main
+
+func writeReport(results, curves, docs string) error { return nil }
