@@ -112,9 +112,10 @@ local function grant(job, asks)
     local spent = judge.spend(record, asks)
     if spent then grants.spent[granted] = spent end
   end
-  if not returns.times[id] and never_moved(record) then return end
+  local times, moves = string.byte(record, RECLAIMS[1] + 1, MOVES[1] + 1)
+  if times == 48 and moves == 48 and not returns.times[id] then return end -- '0' both, as of most jobs
   if counter(record, MOVES) > 0 then change(id, record, MOVES, '0') end
-  local times = returns.times[id] or counter(record, RECLAIMS)
+  times = returns.times[id] or counter(record, RECLAIMS)
   suspect = times > 0 and times >= reclaims - 1
 end
 

@@ -117,6 +117,12 @@ function candidates.list_head(want)
   return c.ids[c.at], c.records[c.at] or ''
 end
 
+-- Does a record look like one at first sight? Whoever runs the job reads it more closely.
+function candidates.looks_right(record)
+  local first = string.byte(record)
+  return first and first >= 49 and first <= 52 and #record > HEAD
+end
+
 -- The place of a job in the lists, false if its record is lost.
 function candidates.place(id, record)
   return candidates.tail_places[id] or place_of(record) or false
@@ -135,7 +141,7 @@ function candidates.head(want, free)
   if not (id and record) then id, record = c.list_head(want) end
   local place
   if id and not job and judge.placeless and c.bound == math.huge then
-    place = is_record(record) and 0 -- any will do
+    place = c.looks_right(record) and 0 -- any will do
   elseif id then
     place = c.place(id, record)
   end

@@ -40,12 +40,6 @@ local function place_of(record)
   if priority then return priority * 1125899906842624 + tonumber(sequence, 16) end
 end
 
--- Does a record look like one at first sight? Whoever runs the job reads it more closely.
-local function is_record(record)
-  local first = string.byte(record)
-  return first and first >= 49 and first <= 52 and #record > HEAD
-end
-
 local function sequence_hex(n)
   return string.format('%012x', n)
 end
@@ -60,12 +54,6 @@ local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS, MOVES =
 
 local function counter(head, field)
   return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16) or 0
-end
-
--- Did no lease of the job run out, and did it not move between lines?
-local function never_moved(record)
-  local reclaims, moves = string.byte(record, 32, 33)
-  return reclaims == 48 and moves == 48
 end
 
 -- A counter as it is written; it stops at the largest number its width holds.
