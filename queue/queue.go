@@ -42,6 +42,7 @@ type Queue struct {
 	opts    Options
 	meter   *meter.Queue
 	checked atomic.Bool // the server was checked and the queue's name noted
+	singles gatherer    // of Enqueue
 }
 
 // New returns the queue of that name, which exists from its first job on. The caller makes and closes the client. Nothing is
@@ -61,13 +62,15 @@ func New(client valkey.Client, name string, opts Options) (*Queue, error) {
 	if opts.MaxPayload == 0 {
 		opts.MaxPayload = DefaultMaxPayload
 	}
-	return &Queue{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name)}, nil
+	q := &Queue{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name)}
+	q.singles.send = q.call
+	return q, nil
 }
 
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.keys.Queue() }
 
-// Enqueue puts one job in and returns its id. When it returns without error the job is handed to a handler at least once, as
+// Enqueue puts one job in and returns its id. Of goroutines that enqueue at the same time some share a call, with an answer each. When it returns without error the job is handed to a handler at least once, as
 // far as the server keeps the write. It fails with [ErrBadName], [ErrBadJob] or [ErrPayloadTooLarge] before anything is sent,
 // with [ErrDuplicate] (and the id) when the id exists, with [ErrStoreFull] or [ErrUnavailable] when nothing was stored. After
 // a time-out or a broken connection the job may or may not be stored; call again with the same ID to be sure.
@@ -121,9 +124,14 @@ func (q *Queue) send(ctx context.Context, jobs []Job) ([]Answer, error) {
 	batch := make([]lua.NewJob, 0, min(len(jobs), batchJobs))
 	size := 0
 	flush := func() error {
-		start := time.Now()
-		enqueued, err := lua.Enqueue(ctx, q.client, q.keys, batch)
-		q.meter.Sent(ctx, len(batch), time.Since(start), err)
+		var enqueued []lua.Enqueued
+		var err error
+		if len(jobs) == 1 {
+			enqueued = make([]lua.Enqueued, 1)
+			enqueued[0], err = q.singles.enqueue(ctx, batch[0])
+		} else {
+			enqueued, err = q.call(ctx, batch)
+		}
 		for i := range batch {
 			a := Answer{ID: batch[i].ID, Err: err}
 			switch {
@@ -163,6 +171,14 @@ func (q *Queue) send(ctx context.Context, jobs []Job) ([]Answer, error) {
 		size += len(next.Body)
 	}
 	return answers, flush()
+}
+
+// call sends the jobs of one call.
+func (q *Queue) call(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, error) {
+	start := time.Now()
+	enqueued, err := lua.Enqueue(ctx, q.client, q.keys, jobs)
+	q.meter.Sent(ctx, len(jobs), time.Since(start), err)
+	return enqueued, err
 }
 
 // check looks at the server and notes the queue's name, once.
