@@ -3,18 +3,12 @@
 package emq_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +23,7 @@ import (
 
 	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/internal/fleet"
 	"github.com/echomq/emq/internal/model"
 	"github.com/echomq/emq/internal/valkeyd"
 	"github.com/echomq/emq/limiter"
@@ -39,9 +34,7 @@ import (
 var ctx = context.Background()
 
 func TestMain(m *testing.M) {
-	if os.Getenv("FLEET_QUEUE") != "" {
-		os.Exit(fleetProcess())
-	}
+	fleet.Main()
 	os.Exit(emqtest.Run(m))
 }
 
@@ -54,9 +47,9 @@ func TestFleetHoldsTheLimit(t *testing.T) {
 	audit(t, q)
 	limit(t, q, max, window)
 	enqueue(t, q, max*windows+max/2)
-	fleet := startFleet(t, q, processes)
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), processes)
 	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
-	fleet.stop()
+	workers.Stop()
 
 	seen := replay(t, q, max, window)
 	require.Len(t, seen, windows+1)
@@ -65,7 +58,7 @@ func TestFleetHoldsTheLimit(t *testing.T) {
 	}
 	require.Equal(t, max/2, seen[windows].admitted, "what was left")
 	t.Logf("%d processes: %d windows of exactly %d; the latest opened %v after the one before ended", processes, windows, max, slowest(seen, window))
-	lines := fleet.lines()
+	lines := workers.Starts()
 	require.Len(t, lines, max*windows+max/2)
 	ids := map[string]bool{}
 	for _, l := range lines {
@@ -80,10 +73,10 @@ func TestPrivateCountersAdmitTheLimitTimesTheFleet(t *testing.T) {
 	const processes, max = 4, 10
 	q := newQueue(t, emqtest.Client(t))
 	enqueue(t, q, 200)
-	fleet := startFleet(t, q, processes, "FLEET_MAX="+strconv.Itoa(max))
-	eventually(t, 20*time.Second, "each process has spent its own budget", func() bool { return len(fleet.lines()) >= processes*max })
-	fleet.stop()
-	require.Len(t, fleet.lines(), processes*max, "one window of %d in each of %d processes lets their product through", max, processes)
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), processes, "FLEET_MAX="+strconv.Itoa(max))
+	eventually(t, 20*time.Second, "each process has spent its own budget", func() bool { return len(workers.Starts()) >= processes*max })
+	workers.Stop()
+	require.Len(t, workers.Starts(), processes*max, "one window of %d in each of %d processes lets their product through", max, processes)
 }
 
 func TestSeamAdmitsTwiceTheLimitLessOneAndNoMore(t *testing.T) {
@@ -176,12 +169,12 @@ func TestFleetHoldsManyLimits(t *testing.T) {
 	}
 	_, err := q.EnqueueMany(ctx, jobs)
 	require.NoError(t, err)
-	fleet := startFleet(t, q, 8, "FLEET_SLEEP=300ms", "FLEET_LEASE=2s")
-	eventually(t, length, "jobs run", func() bool { return len(fleet.lines()) >= 20 })
-	fleet.kill(0)
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), 8, "FLEET_SLEEP=300ms", "FLEET_LEASE=2s")
+	eventually(t, length, "jobs run", func() bool { return len(workers.Starts()) >= 20 })
+	workers.Kill(0)
 	begun := time.Now()
 	eventually(t, 2*length, "30 s have passed", func() bool { return time.Since(begun) > length-5*time.Second })
-	fleet.stop()
+	workers.Stop()
 
 	r, left, err := model.Replay(entries(t, q), claim.DefaultMaxReclaims)
 	require.NoError(t, err)
@@ -245,24 +238,24 @@ func TestKillingWorkersLosesNothing(t *testing.T) {
 	const jobs = 400
 	q := newQueue(t, emqtest.Client(t))
 	ids := enqueue(t, q, jobs)
-	fleet := startFleet(t, q, 3, "FLEET_SLEEP=10ms", "FLEET_LEASE=500ms")
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), 3, "FLEET_SLEEP=10ms", "FLEET_LEASE=500ms")
 	for range 5 {
-		n := len(fleet.lines())
-		eventually(t, 20*time.Second, "work goes on", func() bool { return len(fleet.lines()) >= min(n+40, jobs) })
-		fleet.kill(0)
-		fleet.add(t)
+		n := len(workers.Starts())
+		eventually(t, 20*time.Second, "work goes on", func() bool { return len(workers.Starts()) >= min(n+40, jobs) })
+		workers.Kill(0)
+		workers.Add(t)
 	}
 	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
-	fleet.stop()
+	workers.Stop()
 	ran := map[string]bool{}
-	for _, l := range fleet.lines() {
+	for _, l := range workers.Starts() {
 		require.Equal(t, 1, l.Attempt, "a lost worker costs no attempt")
 		ran[l.ID] = true
 	}
 	for _, id := range ids {
 		require.True(t, ran[id], "job %s never ran", id)
 	}
-	t.Logf("%d starts for %d jobs over 5 kills", len(fleet.lines()), jobs)
+	t.Logf("%d starts for %d jobs over 5 kills", len(workers.Starts()), jobs)
 }
 
 func TestStaleWorkerCannotSettle(t *testing.T) {
@@ -300,15 +293,15 @@ func TestStoppedWorkerNeverSettlesAfterItsLease(t *testing.T) {
 	q := newQueue(t, emqtest.Client(t))
 	audit(t, q)
 	enqueue(t, q, 1)
-	fleet := startFleet(t, q, 1, "FLEET_SLEEP=1s", "FLEET_LEASE=600ms")
-	eventually(t, 10*time.Second, "started", func() bool { return len(fleet.lines()) == 1 })
-	require.NoError(t, fleet.processes[0].Process.Signal(syscall.SIGSTOP))
-	fleet.add(t)
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), 1, "FLEET_SLEEP=1s", "FLEET_LEASE=600ms")
+	eventually(t, 10*time.Second, "started", func() bool { return len(workers.Starts()) == 1 })
+	workers.Signal(t, 0, syscall.SIGSTOP)
+	workers.Add(t)
 	eventually(t, 10*time.Second, "another worker took it over and finished", func() bool { return left(t, q) == 0 })
-	require.NoError(t, fleet.processes[0].Process.Signal(syscall.SIGCONT))
-	eventually(t, 10*time.Second, "the first noticed", func() bool { return strings.Contains(fleet.errors(), "lease lost") })
-	fleet.stop()
-	require.Len(t, fleet.lines(), 2)
+	workers.Signal(t, 0, syscall.SIGCONT)
+	eventually(t, 10*time.Second, "the first noticed", func() bool { return strings.Contains(workers.Log(), "lease lost") })
+	workers.Stop()
+	require.Len(t, workers.Starts(), 2)
 	completed := 0
 	for _, e := range entries(t, q) {
 		if e["op"] == "settle" && strings.HasPrefix(e["jobs"], "complete") {
@@ -324,15 +317,15 @@ func TestPoisonJobIsDeadAndTheOthersFinish(t *testing.T) {
 	poison, err := q.Enqueue(ctx, queue.Job{Payload: []byte("kill")})
 	require.NoError(t, err)
 	enqueue(t, q, 99)
-	fleet := startFleet(t, q, 1, "FLEET_LEASE=300ms")
-	stop := fleet.supervise(t) // a process that dies is started again
+	workers := fleet.New(t, emqtest.URL(t), q.Name(), 1, "FLEET_LEASE=300ms")
+	stop := workers.Supervise(t) // a process that dies is started again
 	eventually(t, 30*time.Second, "the others finish", func() bool {
 		c, err := q.Counts(ctx)
 		require.NoError(t, err)
 		return c.Wait+c.Active+c.Delayed == 0 && c.Dead == 1
 	})
 	stop()
-	fleet.stop()
+	workers.Stop()
 	s, err := q.Get(ctx, poison)
 	require.NoError(t, err)
 	require.Equal(t, queue.Dead, s.State)
@@ -346,10 +339,10 @@ func TestShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
 	q := newQueue(t, emqtest.Client(t))
 	ids := enqueue(t, q, 4)
 	for round := range 3 {
-		fleet := startFleet(t, q, 1, "FLEET_SLEEP=1h", "FLEET_GRACE=50ms")
-		eventually(t, 10*time.Second, "all four run", func() bool { return len(fleet.lines()) == 4 })
+		workers := fleet.New(t, emqtest.URL(t), q.Name(), 1, "FLEET_SLEEP=1h", "FLEET_GRACE=50ms")
+		eventually(t, 10*time.Second, "all four run", func() bool { return len(workers.Starts()) == 4 })
 		begin := time.Now()
-		fleet.stop()
+		workers.Stop()
 		require.Less(t, time.Since(begin), 5*time.Second)
 		page, err := q.List(ctx, queue.Wait, 0, 10)
 		require.NoError(t, err)
@@ -498,164 +491,61 @@ func TestIdleFleetPicksUpAtOnce(t *testing.T) {
 	t.Logf("pick-up by an idle fleet: median %v, 99 in 100 within %v, worst %v of %d", waits[100], waits[197], waits[199], len(waits))
 }
 
-// ---- The fleet: worker processes, made by running this test binary again ----
-
-// fleetProcess is what a process of the fleet does: it runs jobs until it is told to stop, one line of JSON for each start.
-func fleetProcess() int {
-	env := func(name string, otherwise time.Duration) time.Duration {
-		if d, err := time.ParseDuration(os.Getenv(name)); err == nil {
-			return d
-		}
-		return otherwise
-	}
-	options, err := valkey.ParseURL(os.Getenv("FLEET_URL"))
-	if err != nil {
-		panic(err)
-	}
-	client, err := valkey.NewClient(options)
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close()
-	budget, _ := strconv.Atoi(os.Getenv("FLEET_MAX"))
-	var mine atomic.Int64
-	w, err := worker.New(client, os.Getenv("FLEET_QUEUE"), func(ctx context.Context, job *worker.Job) error {
-		if string(job.Payload) == "kill" {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		}
-		if budget > 0 && mine.Add(1) > int64(budget) {
-			return worker.Defer(20 * time.Millisecond) // over this process's own budget
-		}
-		line, _ := json.Marshal(start{job.ID, job.Attempt, job.ClaimedAt.UnixMilli(), os.Getpid()})
-		_, _ = os.Stdout.Write(append(line, '\n'))
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(env("FLEET_SLEEP", 0)):
-			return nil
-		}
-	}, worker.Options{Concurrency: 10, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Grace: env("FLEET_GRACE", 5*time.Second), Claim: claim.Options{Lease: env("FLEET_LEASE", 5*time.Second)}})
-	if err != nil {
-		panic(err)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := w.Run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// start is one line of a fleet's output.
-type start struct {
-	ID      string `json:"id"`
-	Attempt int    `json:"attempt"`
-	Claimed int64  `json:"claimed_ms"`
-	Pid     int    `json:"pid"`
-}
-
-type fleet struct {
-	env       []string
-	mu        sync.Mutex
-	processes []*exec.Cmd
-	waiting   sync.WaitGroup
-	out, err  bytes.Buffer // owned by mu
-	died      chan struct{}
-}
-
-func startFleet(t *testing.T, q *queue.Queue, processes int, env ...string) *fleet {
-	t.Helper()
-	f := &fleet{env: append(env, "FLEET_URL="+emqtest.URL(t), "FLEET_QUEUE="+q.Name()), died: make(chan struct{}, 100)}
-	for range processes {
-		f.add(t)
-	}
-	t.Cleanup(func() {
-		for _, p := range f.processes {
-			_ = p.Process.Kill()
-		}
-		f.waiting.Wait()
-	})
-	return f
-}
-
-func (f *fleet) add(t *testing.T) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), f.env...)
-	cmd.Stdout, cmd.Stderr = f.sink(&f.out), f.sink(&f.err)
-	require.NoError(t, cmd.Start())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.processes = append(f.processes, cmd)
-	f.waiting.Go(func() { _ = cmd.Wait(); f.died <- struct{}{} })
-}
-
-type sink struct {
-	f  *fleet
-	to *bytes.Buffer
-}
-
-func (f *fleet) sink(to *bytes.Buffer) sink { return sink{f, to} }
-
-func (s sink) Write(p []byte) (int, error) {
-	s.f.mu.Lock()
-	defer s.f.mu.Unlock()
-	return s.to.Write(p)
-}
-
-// supervise starts a process again each time one dies, until it is stopped.
-func (f *fleet) supervise(t *testing.T) (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-quit:
-				return
-			case <-f.died:
-				f.add(t)
+// Whichever processes are frozen in their sleep, the others take what falls due, and what comes: a wake-up that a frozen one swallowed is
+// noticed, and so is a timer that only it had set.
+func TestFrozenWorkersAreMissed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		processes, frozen, jobs int
+		delay                   time.Duration
+	}{
+		"half of six, jobs that come":     {6, 3, 8, 0},
+		"one of three, delayed jobs":      {3, 1, 1, 500 * time.Millisecond},
+		"all but one of three, delayed":   {3, 2, 1, 500 * time.Millisecond},
+		"five of six, jobs that come":     {6, 5, 8, 0},
+		"five of six, jobs that fall due": {6, 5, 1, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var latest time.Duration
+			for first := range 3 { // other processes are frozen each time, so each part in watching is left to others
+				q := newQueue(t, emqtest.Client(t))
+				workers := fleet.New(t, emqtest.URL(t), q.Name(), c.processes, "FLEET_SLOTS=1", "FLEET_LEASE=30s")
+				client := emqtest.Client(t)
+				eventually(t, 10*time.Second, "the fleet is up", func() bool {
+					deputy, err := client.Do(ctx, client.B().Hget().Key(key(q, "state")).Field("deputy").Build()).ToString()
+					return err == nil && deputy != ""
+				})
+				enqueue(t, q, c.processes) // all are known to work, and sleep when these are done
+				eventually(t, 10*time.Second, "all ran", func() bool { return left(t, q) == 0 })
+				due := time.Now().Add(c.delay)
+				if c.delay > 0 {
+					_, err := q.Enqueue(ctx, queue.Job{Delay: c.delay})
+					require.NoError(t, err)
+					eventually(t, 10*time.Second, "a timer is set", func() bool {
+						at, err := client.Do(ctx, client.B().Hget().Key(key(q, "state")).Field("alarm").Build()).ToString()
+						return err == nil && at != "0"
+					})
+				}
+				for i := range c.frozen {
+					workers.Signal(t, (first+i)%c.processes, syscall.SIGSTOP)
+				}
+				for range c.jobs {
+					if c.delay == 0 {
+						due = time.Now()
+						enqueue(t, q, 1)
+					}
+					eventually(t, 30*time.Second, "somebody else took the job", func() bool { return left(t, q) == 0 })
+					latest = max(latest, time.Since(due))
+				}
+				for i := range c.frozen {
+					workers.Signal(t, (first+i)%c.processes, syscall.SIGCONT)
+				}
+				workers.Stop()
 			}
-		}
-	}()
-	return func() { close(quit); <-done }
-}
-
-func (f *fleet) kill(i int) {
-	f.mu.Lock()
-	p := f.processes[i]
-	f.processes = slices.Delete(f.processes, i, i+1)
-	f.mu.Unlock()
-	_ = p.Process.Kill()
-}
-
-// stop lets all processes drain and waits for their ends.
-func (f *fleet) stop() {
-	f.mu.Lock()
-	for _, p := range f.processes {
-		_ = p.Process.Signal(syscall.SIGTERM)
+			t.Logf("%d of %d processes frozen: %v late at most", c.frozen, c.processes, latest)
+		})
 	}
-	f.mu.Unlock()
-	f.waiting.Wait()
-}
-
-func (f *fleet) lines() (starts []start) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	scanner := bufio.NewScanner(bytes.NewReader(f.out.Bytes()))
-	for scanner.Scan() {
-		var s start
-		if json.Unmarshal(scanner.Bytes(), &s) == nil && s.ID != "" {
-			starts = append(starts, s)
-		}
-	}
-	return starts
-}
-
-func (f *fleet) errors() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err.String()
 }
 
 // ---- The audit stream ----

@@ -11,7 +11,7 @@ import (
 // is there when the next job falls due or the next budget is back, another in case that this one dies, and the rest sleep.
 type Timers struct {
 	Claim time.Duration // claim after that time, or look where no slot is free; -1: another process does
-	Look  time.Duration // look after that time
+	Look  time.Duration // look after that time; -1: when an answer before said
 }
 
 // Stance is what a claimer that looks could do with work.

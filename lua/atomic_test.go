@@ -268,10 +268,10 @@ var scenes = map[string]map[string]scene{
 		},
 	},
 	"look": {
-		"overdue":  looking(lua.Busy, 2, func(q *queue) { q.do("HSET", ":state", "want", fmt.Sprint(start-21)) }),
-		"nothing":  looking(lua.Idle, 0, func(q *queue) { q.do("HSET", ":meta", "max", "1", "paused", "1") }),
-		"leaving":  looking(lua.Leaving, 1, func(q *queue) {}),
-		"no guard": looking(lua.Idle, 0, func(q *queue) { q.do("HDEL", ":state", "guard", "guard_till") }),
+		"overdue": looking(lua.Busy, 2, func(q *queue) { q.do("HSET", ":state", "want", fmt.Sprint(start-21)) }),
+		"nothing": looking(lua.Idle, 0, func(q *queue) { q.do("HSET", ":meta", "max", "1", "paused", "1") }),
+		"leaving": looking(lua.Leaving, 1, func(q *queue) {}),
+		"in turn": looking(lua.Idle, 0, func(q *queue) { q.do("HSET", ":state", "deputy", "w2", "deputy_till", fmt.Sprint(start+900)) }),
 	},
 	"pause": {
 		"paused":  calling(func(q *queue) error { return second(lua.Pause(q.ctx(), q.client, q.keys, true, "why")) }),
@@ -382,8 +382,8 @@ func (q *queue) unchanged(call func() error, what ...any) error {
 func looking(stance string, push int, set func(q *queue)) scene {
 	return func(q *queue) func() error {
 		lined(q)
-		q.do("HSET", ":state", "holder", "w1", "deputy", "w1", "guard", "w2", "alarm", fmt.Sprint(start+500),
-			"deputy_till", fmt.Sprint(start+1), "guard_till", fmt.Sprint(start+9000), "want", "0")
+		q.do("HSET", ":state", "holder", "w1", "deputy", "w1", "alarm", fmt.Sprint(start+500),
+			"deputy_till", fmt.Sprint(start+1), "net", fmt.Sprint(start+9000), "want", "0")
 		set(q)
 		return func() error { return second(lua.Look(q.ctx(), q.client, q.keys, "w1", stance, push)) }
 	}

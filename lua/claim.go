@@ -40,7 +40,7 @@ type Claimed struct {
 // Timers are what a process does by itself for the queue, see [Look].
 type Timers struct {
 	Claim time.Duration // it claims, or looks where it cannot, after that time; -1: another process does
-	Look  time.Duration // it looks after that time
+	Look  time.Duration // it looks after that time; -1: when it was told before
 }
 
 // SentBack is a job that a bucket refused, and when it may be granted.

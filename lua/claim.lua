@@ -263,7 +263,7 @@ local function watch_over()
   local due = nil
   if not there then due = next_in < 0 and 0 or now + next_in end
   watch.alarm(process, due)
-  watch.take(process)
+  watch.deputize(process)
   watch.keep('want', there and now or 0)
 end
 watch_over()
@@ -365,7 +365,7 @@ local function tell()
 end
 if audit_size then tell() end
 
-local alarm, look = watch.timers(process)
+local alarm, look = watch.timers(process, false)
 local answer = {word, text(now), token, more and 1 or 0, next_in, (more or (left_behind and judge.free() > FEW)) and 1 or 0, alarm, look, retry,
   (own.max > 0 or #named > 0) and 1 or 0, #returns.reclaimed, #dying + #lost, granted, #sent_back / 3}
 local fixed = #answer

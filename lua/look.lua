@@ -95,31 +95,21 @@ else
   push = 0
 end
 watch.keep('want', waits and (told or now) or 0)
+local alarm, look = -1, -1
 if stance == 'leaving' then
-  for _, role in ipairs({'holder', 'deputy', 'guard'}) do
-    if kept[role] == process then
-      watch.drop(role)
-      if tokens == 0 then push = 1 end -- for somebody to take it over
-    end
-  end
+  if watch.leave(process) and tokens == 0 then push = math.max(1, push) end -- for somebody to take it over
 else
   local due = nil
   if not waits then due = soonest < 0 and 0 or now + soonest end
   watch.alarm(process, due)
-  watch.take(process)
-end
--- Where nobody guards somebody is asked in.
-if kept.deputy == process and watch.ended('guard') then
-  watch.keep('guard', '')
-  watch.keep('guard_till', now + watch.guard)
-  if tokens == 0 then push = math.max(1, push) end
+  watch.deputize(process)
+  alarm, look = watch.timers(process, true)
+  if waits and not claims and not overdue then
+    look = math.min(look, told + PATIENCE + 1 - now)
+  elseif push > 0 and overdue then
+    look = math.min(look, 100)
+  end
 end
 for _ = 1, push do call('LPUSH', wake, '1') end
 watch.write()
-local alarm, look = watch.timers(process)
-if waits and not claims and not overdue then
-  look = math.min(look, told + PATIENCE + 1 - now)
-elseif push > 0 and overdue then
-  look = math.min(look, 100)
-end
 return {'look', soonest, alarm, look, claims and 1 or 0, (push > 0 and overdue) and push or 0}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	deputyLooks = 800 * time.Millisecond
-	guardLooks  = 10 * time.Second
-	allLook     = 5 * time.Minute
+	often = 800 * time.Millisecond  // the deputy looks
+	turn  = 2500 * time.Millisecond // from look to look of the others
+	never = time.Duration(-1)
 )
 
 func (q *queue) claimAs(process string, k int) lua.Claimed {
@@ -32,10 +32,10 @@ func (q *queue) look(process, stance string, push int) lua.Looked {
 	return l
 }
 
-// roles are the holder, the deputy and the guard.
+// roles are the holder and the deputy.
 func (q *queue) roles() string {
 	s := q.hash(":state")
-	return s["holder"] + " " + s["deputy"] + " " + s["guard"]
+	return s["holder"] + " " + s["deputy"]
 }
 
 func (q *queue) tokens() int64 { return q.number("LLEN :wake") }
@@ -47,28 +47,25 @@ func (q *queue) overdue() {
 	q.clock.Advance(21 * time.Millisecond)
 }
 
-// Of a fleet three processes have timers: one for what comes next, two in case that it dies. The rest sleep.
+// Of a fleet two processes have timers: one for what comes next, one in case that it dies. The rest look in turns.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.enqueue(delayed("a", time.Minute))
-	none := time.Duration(-1)
-	require.Equal(t, lua.Timers{Claim: time.Minute, Look: deputyLooks}, q.claimAs("x", 1).Timers, "alone")
-	require.Equal(t, lua.Timers{Claim: none, Look: deputyLooks}, q.claimAs("y", 1).Timers)
-	require.Equal(t, lua.Timers{Claim: none, Look: guardLooks}, q.claimAs("z", 1).Timers)
-	require.Equal(t, lua.Timers{Claim: none, Look: allLook}, q.claimAs("u", 1).Timers)
-	require.Equal(t, "x y z", q.roles())
-	require.Equal(t, lua.Timers{Claim: time.Minute, Look: allLook}, q.claimAs("x", 1).Timers)
-	require.Equal(t, lua.Timers{Claim: none, Look: allLook}, q.claimAs("", 1).Timers, "one that does not watch")
+	require.Equal(t, lua.Timers{Claim: time.Minute, Look: often}, q.claimAs("x", 1).Timers, "alone")
+	require.Equal(t, lua.Timers{Claim: never, Look: often}, q.claimAs("y", 1).Timers)
+	require.Equal(t, lua.Timers{Claim: never, Look: never}, q.claimAs("z", 1).Timers)
+	require.Equal(t, "x y", q.roles())
+	require.Equal(t, lua.Timers{Claim: time.Minute, Look: never}, q.claimAs("x", 1).Timers)
+	require.Equal(t, lua.Timers{Claim: never, Look: never}, q.claimAs("", 1).Timers, "one that does not watch")
 
 	q.enqueue(delayed("b", time.Second))
-	require.Equal(t, lua.Timers{Claim: time.Second, Look: allLook}, q.claimAs("z", 1).Timers, "an earlier one takes it over")
-	require.Equal(t, "z y ", q.roles())
-	require.Equal(t, none, q.claimAs("x", 1).Timers.Claim)
-	require.Equal(t, "z y x", q.roles(), "whoever has a nearer role leaves the other to the next")
+	require.Equal(t, lua.Timers{Claim: time.Second, Look: never}, q.claimAs("z", 1).Timers, "an earlier one takes it over")
+	require.Equal(t, "z y", q.roles())
+	require.Equal(t, never, q.claimAs("x", 1).Timers.Claim)
 	q.clock.Advance(time.Second)
 	require.Equal(t, []string{"b"}, q.claimAs("u", 1).IDs)
-	require.Equal(t, "u y x", q.roles(), "an alarm that is past belongs to who comes")
+	require.Equal(t, "u y", q.roles(), "an alarm that is past belongs to who comes")
 	q.clock.Advance(900 * time.Millisecond)
 	q.look("y", lua.Idle, 0)
 	require.Equal(t, lease-900*time.Millisecond, q.claimAs("u", 1).Timers.Claim, "it stays with its holder")
@@ -77,50 +74,55 @@ func TestRoles(t *testing.T) {
 	require.Equal(t, lease-1800*time.Millisecond, q.look("u", lua.Busy, 0).Timers.Claim)
 
 	q.clock.Advance(2 * time.Second)
-	require.Equal(t, "u y x", q.roles())
+	require.Equal(t, "u y", q.roles())
 	q.claimAs("v", 1)
-	require.Equal(t, "u v x", q.roles(), "the deputy has not been heard of for two seconds")
-	q.look("x", lua.Idle, 0)
+	require.Equal(t, "u v", q.roles(), "the deputy has not been heard of for two seconds")
 	q.clock.Advance(1600 * time.Millisecond)
 	q.look("v", lua.Idle, 0)
 	q.clock.Advance(1600 * time.Millisecond)
 	q.claimAs("w", 1)
-	require.Equal(t, "u v x", q.roles(), "whoever looks keeps its role")
-	q.clock.Advance(12 * time.Second)
-	q.look("v", lua.Idle, 0)
-	q.claimAs("w", 1)
-	require.Equal(t, "u v w", q.roles())
+	require.Equal(t, "u v", q.roles(), "whoever looks keeps its role")
 
 	q.clock.Advance(-time.Hour)
 	q.claimAs("s", 1)
+	require.Equal(t, "s s", q.roles(), "an end that the clock has stepped back from is none")
 	q.claimAs("t", 1)
-	require.Equal(t, "s t w", q.roles(), "an end that the clock has stepped back from is none")
+	require.Equal(t, "s t", q.roles(), "the holder leaves the other role to the next")
+}
+
+// Those without a role look in turns, at a pace of the fleet and not of each; a claim does not put off the turn of its process.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	q := clocked(t)
+	q.claimAs("x", 1)
+	for n, p := range []string{"a", "b", "c", "d", "a"} {
+		require.Equal(t, time.Duration(n+1)*turn, q.look(p, lua.Idle, 0).Timers.Look)
+		require.Equal(t, never, q.claimAs(p, 1).Timers.Look)
+		q.look("x", lua.Idle, 0) // the deputy's looks are no turns
+	}
+	q.clock.Advance(time.Minute)
+	q.look("x", lua.Idle, 0)
+	require.Equal(t, turn, q.look("b", lua.Idle, 0).Timers.Look)
+	q.do("HSET", ":state", "net", fmt.Sprint(q.now()+600_001))
+	require.Equal(t, turn, q.look("b", lua.Idle, 0).Timers.Look, "a turn that the clock has stepped back from is none")
 }
 
 // A process that leaves wakes another one to take its part.
 func TestLeavingTheWatch(t *testing.T) {
 	t.Parallel()
-	q := clocked(t)
-	q.enqueue(delayed("a", time.Minute))
-	for _, p := range []string{"x", "y", "z", "u"} {
-		q.claimAs(p, 1)
-	}
-	q.do("DEL", ":wake")
-	q.look("u", lua.Leaving, 0)
-	require.Equal(t, "x y z", q.roles())
-	require.Zero(t, q.tokens())
-	for p, left := range map[string]string{"x": " y z", "y": "x  z", "z": "x y "} {
-		q := q.another(t)
+	shared := clocked(t)
+	for p, left := range map[string]string{"x": " y", "y": "x ", "z": "x y"} {
+		q := shared.another(t)
 		q.enqueue(delayed("a", time.Minute))
 		for _, p := range []string{"x", "y", "z"} {
 			q.claimAs(p, 1)
 		}
 		q.do("DEL", ":wake")
-		q.look(p, lua.Leaving, 0)
+		require.Equal(t, lua.Timers{Claim: never, Look: never}, q.look(p, lua.Leaving, 0).Timers)
 		require.Equal(t, left, q.roles())
-		require.EqualValues(t, 1, q.tokens())
+		require.EqualValues(t, map[bool]int{true: 1}[p != "z"], q.tokens())
 		q.claimAs("u", 1)
-		require.NotContains(t, q.roles(), p)
+		require.NotContains(t, q.roles()[:1]+q.roles()[2:], map[string]string{"x": "x", "y": "y", "z": "z"}[p])
 	}
 }
 
@@ -130,7 +132,7 @@ func TestLooksSeeToWorkThatNobodyAnswersFor(t *testing.T) {
 	shared := clocked(t)
 	fresh := func() *queue {
 		q := shared.another(t)
-		for _, p := range []string{"y", "z", "u"} {
+		for _, p := range []string{"y", "z"} {
 			q.claimAs(p, 1)
 		}
 		return q
@@ -158,7 +160,7 @@ func TestLooksSeeToWorkThatNobodyAnswersFor(t *testing.T) {
 		require.Equal(t, lua.Looked{Next: 0, Pushed: min(64, max(1, push)), Timers: lua.Timers{Claim: -1, Look: 100 * time.Millisecond}}, l)
 		require.EqualValues(t, l.Pushed, q.tokens())
 	}
-	require.Equal(t, lua.Looked{Next: 0, Timers: lua.Timers{Claim: -1, Look: deputyLooks}}, q.look("y", lua.Busy, 8), "nobody takes them: all are busy")
+	require.Equal(t, lua.Looked{Next: 0, Timers: lua.Timers{Claim: -1, Look: often}}, q.look("y", lua.Busy, 8), "nobody takes them: all are busy")
 
 	q = fresh()
 	require.NoError(t, setLimit(1, "60000")(q))
@@ -196,29 +198,6 @@ func TestLooksSeeToWorkThatNobodyAnswersFor(t *testing.T) {
 	q.look("y", lua.Idle, 0)
 	q.clock.Advance(21 * time.Millisecond)
 	require.True(t, q.look("y", lua.Idle, 0).Claim, "a clock that stepped back hides nothing")
-}
-
-// Where nobody guards the deputy asks somebody in, once per look of a guard.
-func TestGuardIsAskedIn(t *testing.T) {
-	t.Parallel()
-	q := clocked(t)
-	q.claimAs("y", 1)
-	for range 3 {
-		q.look("y", lua.Idle, 0)
-		require.EqualValues(t, 1, q.tokens())
-		q.do("DEL", ":wake")
-		q.look("y", lua.Idle, 0)
-		require.EqualValues(t, 0, q.tokens())
-		q.clock.Advance(guardLooks)
-		q.look("y", lua.Idle, 0)
-		q.do("DEL", ":wake")
-		q.clock.Advance(guardLooks)
-	}
-	q.claimAs("y", 1)
-	q.claimAs("z", 1)
-	require.Equal(t, " y z", q.roles())
-	q.look("y", lua.Idle, 0)
-	require.EqualValues(t, 0, q.tokens())
 }
 
 // With little budget left one process is woken for each job; who leaves work behind does not ask again by itself.

@@ -12,6 +12,7 @@ import (
 const (
 	lookWithin = 5 * time.Second // a client that retries would wait for a server that is away without a word
 	lookAgain  = time.Second     // after a look that failed
+	firstLook  = 2 * time.Second // at most; the answer says when the next is
 	awaitFor   = 10 * time.Second
 	mostPushed = 64
 )
@@ -27,7 +28,7 @@ type duty struct {
 }
 
 func newDuty(w *Worker) *duty {
-	return &duty{w: w, watcher: w.claimer.Watch(), ears: newListener(w.claimer), claim: time.NewTimer(never), look: time.NewTimer(never)}
+	return &duty{w: w, watcher: w.claimer.Watch(), ears: newListener(w.claimer), claim: time.NewTimer(never), look: time.NewTimer(rand.N(firstLook))}
 }
 
 const never = 1 << 62
@@ -38,10 +39,9 @@ func (d *duty) set(t claim.Timers) {
 		in = never
 	}
 	d.claim.Reset(in)
-	if t.Look > time.Minute {
-		t.Look = jitter(t.Look) // what all do is not done at once
+	if t.Look >= 0 {
+		d.look.Reset(t.Look)
 	}
-	d.look.Reset(t.Look)
 }
 
 // sleep returns when a claim is worth making: a wake-up came, the time that an answer named is there, or a look finds work.
@@ -159,9 +159,4 @@ func (l *listener) listen() {
 func (l *listener) stop() {
 	l.cancel()
 	<-l.done
-}
-
-// jitter is d more or less a tenth.
-func jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 
 var wakes = flag.Int("worker.wakes", 2000, "jobs of the test that no wake-up is lost")
 
-// long enough for whatever watches over a queue, and far less than what is nobody's duty takes: 5 minutes.
+// long enough for whatever watches over a queue.
 const within = 30 * time.Second
 
 // dead is a claimer that takes its part in watching over the queue and does nothing for it.
@@ -170,9 +171,11 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	idle := func() {
 		now, err := client.Do(t.Context(), client.B().Time().Build()).AsStrSlice()
 		require.NoError(t, err)
-		till := now[0] + "999"
+		seconds, err := strconv.ParseInt(now[0], 10, 64)
+		require.NoError(t, err)
+		till, net := now[0]+"999", fmt.Sprint(1000*seconds+590_000) // the others' turns are in ten minutes
 		require.NoError(t, client.Do(t.Context(), client.B().Hset().Key("emq:{"+q.Name()+"}:state").FieldValue().
-			FieldValue("deputy", "nobody").FieldValue("deputy_till", till).FieldValue("guard", "noone").FieldValue("guard_till", till).Build()).Error())
+			FieldValue("deputy", "nobody").FieldValue("deputy_till", till).FieldValue("net", net).Build()).Error())
 	}
 	idle()
 	started := make(chan string, 10)

@@ -29,6 +29,7 @@ var may = map[string][]string{
 	"emqtest":           {"internal/valkeyd", "valkey-io/valkey-go", "go.uber.org/goleak"},
 	"emqtest/jobtest":   {"emqtest", "claim", "queue", "worker"},
 	"internal/valkeyd":  {"valkey-io/valkey-go"},
+	"internal/fleet":    {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
 	"internal/emulator": {"alicebob/miniredis"},
 	"internal/model":    {"limiter", "lua"},
 }

@@ -5,13 +5,13 @@
 --   largest  size of the largest record ever enqueued: how many records one MGET may read
 --   want     server ms since when work waits that no claim has answered for; 0 for none
 --   alarm    server ms at which the process in holder claims by itself; 0 for none
---   holder, deputy, guard, deputy_till, guard_till   the processes that watch over the queue, see watch.lua
+--   holder, deputy, deputy_till, net   who watches over the queue, see watch.lua
 
 -- Returns the state, or nil with the field and the value that are wrong.
 local function read_state(state)
-  local s, fields = {}, {'holder', 'deputy', 'guard', 'seq', 'seen', 'held', 'largest', 'want', 'alarm', 'deputy_till', 'guard_till'}
+  local s, fields = {}, {'holder', 'deputy', 'seq', 'seen', 'held', 'largest', 'want', 'alarm', 'deputy_till', 'net'}
   for i, value in ipairs(call('HMGET', state, unpack(fields))) do
-    if i <= 3 then
+    if i <= 2 then
       s[fields[i]] = value or ''
     else
       s[fields[i]] = whole(value or '0')

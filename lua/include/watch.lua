@@ -1,12 +1,11 @@
--- Who wakes when nobody else does: three processes, by roles that end by themselves and that the calls of others take over. The
--- holder has set a timer for the alarm, the next time at which something is known to come. The deputy looks often whether work
--- waits that nobody answers for: the holder died, a token went to a process that is gone. The guard looks now and then, in case
--- that both are gone; and so does everybody else, rarely. A process without a name takes no role.
+-- Who wakes when nobody else does. The holder has set a timer for the alarm, the next time at which something is known to come. The deputy
+-- looks often whether work waits that nobody answers for: the holder died, a token went to a process that is gone. In case that both are
+-- gone all others look in turns, so that of the whole fleet one does every 2.5 s. Roles end by themselves, and the calls of others take
+-- them over. A process without a name takes no part.
 local watch = {
   changes = {},                 -- fields of the state and their values
-  deputy = 800, deputy_term = 2000,   -- ms from look to look, and until the role is free again
-  guard = 10000, guard_term = 12000,
-  net = 300000,
+  often = 800, term = 2000,     -- of the deputy: ms from look to look, and until the role is free again
+  turn = 2500, longest = 600000, -- of the others: ms from turn to turn, and until the last one at most
 }
 
 function watch.keep(field, value)
@@ -29,41 +28,37 @@ function watch.alarm(process, due)
   end
 end
 
--- Has a role come to its end? One that the clock stepped back from has.
-function watch.ended(role)
-  local till = kept[role .. '_till']
-  return till <= now or till > now + watch[role .. '_term']
-end
-
--- Gives the process a role, or lets it keep one that it has.
-function watch.give(role, process)
-  local term = watch[role .. '_term']
-  if kept[role] ~= process or kept[role .. '_till'] < now + term / 2 then watch.keep(role .. '_till', now + term) end
-  watch.keep(role, process)
-end
-
--- Takes a role that is free or that its holder has beside a nearer one; keeps those that the process has.
-function watch.take(process)
+-- Makes the process the deputy, if nobody is, or the holder is it too; a deputy stays it as long as it is heard of.
+function watch.deputize(process)
   local k = kept
-  if process == '' then return end
-  if k.deputy == process or watch.ended('deputy') or (k.deputy == k.holder and k.holder ~= process) then watch.give('deputy', process) end
-  local near = process == k.holder or process == k.deputy
-  if near then
-    if k.guard == process then watch.drop('guard') end
-  elseif k.guard == process or k.guard == '' or watch.ended('guard') or k.guard == k.holder or k.guard == k.deputy then
-    watch.give('guard', process)
+  local over = k.deputy_till <= now or k.deputy_till > now + watch.term -- the clock stepped back
+  if process == '' or not (k.deputy == process or over or (k.deputy == k.holder and k.holder ~= process)) then return end
+  if k.deputy ~= process or over or k.deputy_till < now + watch.term / 2 then watch.keep('deputy_till', now + watch.term) end
+  watch.keep('deputy', process)
+end
+
+-- Gives up what the process has; returns whether that was anything.
+function watch.leave(process)
+  local held, deputized = kept.holder == process, kept.deputy == process
+  if held then
+    watch.keep('holder', '')
+    watch.keep('alarm', 0)
   end
+  if deputized then
+    watch.keep('deputy', '')
+    watch.keep('deputy_till', 0)
+  end
+  return held or deputized
 end
 
-function watch.drop(role)
-  watch.keep(role, '')
-  watch.keep(role == 'holder' and 'alarm' or role .. '_till', 0)
-end
-
--- In how many ms the process is to claim by itself, -1 for not; and in how many it is to look.
-function watch.timers(process)
+-- In how many ms the process is to claim by itself, -1 for not; and in how many it is to look, -1 for when it was told before.
+function watch.timers(process, looked)
   local alarm = kept.holder == process and process ~= '' and kept.alarm > 0 and math.max(0, kept.alarm - now) or -1
-  return alarm, kept.deputy == process and watch.deputy or kept.guard == process and watch.guard or watch.net
+  if kept.deputy == process then return alarm, watch.often end
+  if not looked then return alarm, -1 end
+  local last = kept.net > now + watch.longest and now or math.max(kept.net, now)
+  watch.keep('net', last + watch.turn)
+  return alarm, kept.net - now
 end
 
 function watch.write()
