@@ -244,7 +244,9 @@ func (w *world) settle() {
 		if w.many {
 			key = one(w, "", "model")
 			o = claim.RateLimited(job, time.Duration(wait)*time.Millisecond, key, errors.New("429"))
-			wait = max(1, wait) // shorter ones close for 1 ms
+			if o.Closes() { // a job without the key is deferred
+				wait = max(1, wait) // shorter ones close for 1 ms
+			}
 		} else {
 			o = claim.HandBack(job)
 		}
