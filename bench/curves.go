@@ -86,6 +86,9 @@ func measureCurves(ctx context.Context, e *env, names *regexp.Regexp, out io.Wri
 // sweepBacklog measures claims and enqueues with more and more jobs of each kind.
 func sweepBacklog(ctx context.Context, e *env, tell func(point)) {
 	for _, kind := range []string{waiting, due, keysOver, leased} {
+		of := map[string]string{
+			waiting: "waiting jobs", due: "delayed jobs, all due", keysOver: "key values over budget", leased: "jobs under a lease",
+		}[kind]
 		for n := 1000; n <= e.size(1_000_000, 2000); n *= 10 {
 			func() {
 				b := openBacklog(ctx, kind, n)
@@ -95,8 +98,8 @@ func sweepBacklog(ctx context.Context, e *env, tell func(point)) {
 					claims = append(claims, b.claimCost(ctx))
 					enqueues = append(enqueues, b.enqueueCost(ctx))
 				}
-				tell(point{"claim_us_by_backlog", kind, float64(n), median(claims)})
-				tell(point{"enqueue_us_by_backlog", kind, float64(n), median(enqueues)})
+				tell(point{"claim_us_by_backlog", of, float64(n), median(claims)})
+				tell(point{"enqueue_us_by_backlog", of, float64(n), median(enqueues)})
 			}()
 		}
 	}

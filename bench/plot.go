@@ -16,6 +16,7 @@ func (c curve) draw(points []line, path string) error {
 	var names []string
 	of := map[string]plotter.XYs{}
 	top, bottom := 0.0, math.Inf(1)
+	var at plot.ConstantTicks
 	for _, l := range points {
 		if l.Name != c.name || l.X == nil {
 			continue
@@ -24,6 +25,9 @@ func (c curve) draw(points []line, path string) error {
 			names = append(names, l.System)
 		}
 		of[l.System] = append(of[l.System], plotter.XY{X: *l.X, Y: l.Value})
+		if !slices.ContainsFunc(at, func(t plot.Tick) bool { return t.Value == *l.X }) {
+			at = append(at, plot.Tick{Value: *l.X, Label: show(*l.X)})
+		}
 		top, bottom = max(top, l.Value), min(bottom, l.Value)
 	}
 	if len(names) == 0 {
@@ -32,7 +36,8 @@ func (c curve) draw(points []line, path string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Legend.Top, p.Legend.Left = true, true
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticks{plot.LogTicks{}}
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, at
+	p.Title.Padding, p.X.Padding, p.X.Label.Padding = vg.Points(6), vg.Points(6), vg.Points(4)
 	p.Y.Tick.Marker = ticks{plot.DefaultTicks{}}
 	p.Add(plotter.NewGrid())
 	for i, name := range names {
@@ -49,7 +54,7 @@ func (c curve) draw(points []line, path string) error {
 	p.Y.Min, p.Y.Max = 0, top*1.25 // room for the legend
 	if c.logY {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, ticks{plot.LogTicks{}}
-		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(bottom))), math.Pow(10, math.Ceil(math.Log10(top*2)))
+		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(bottom))), top*8
 	}
 	return p.Save(7*vg.Inch, 4*vg.Inch, path)
 }

@@ -22,7 +22,7 @@ var never = limiter.Limit{Max: 1e9, Window: time.Hour}
 // processing measures jobs a second at a concurrency, and the server's processor time for each from its enqueue to its end.
 func processing(concurrency int) func(context.Context, *env, string) samples {
 	return func(ctx context.Context, e *env, system string) samples {
-		n := e.size(50_000, 1000)
+		n := e.size(50_000, 400)
 		s := startServer()
 		defer s.stop()
 		idle := s.cpu(ctx)
@@ -63,7 +63,7 @@ func processing(concurrency int) func(context.Context, *env, string) samples {
 // by key over 1,000 values, and one by cost.
 func processingLimits(limits int) func(context.Context, *env, string) samples {
 	return func(ctx context.Context, e *env, system string) samples {
-		n := e.size(50_000, 1000)
+		n := e.size(50_000, 400)
 		s := startServer()
 		defer s.stop()
 		if system == bullmq {
@@ -120,7 +120,7 @@ func enqueueSingle(ctx context.Context, e *env, system string) samples {
 
 // enqueueBulk measures enqueues a second, many jobs a call.
 func enqueueBulk(ctx context.Context, e *env, system string) samples {
-	n := e.size(50_000, 1000)
+	n := e.size(50_000, 400)
 	s := startServer()
 	defer s.stop()
 	if system == bullmq {
