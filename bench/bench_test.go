@@ -44,6 +44,38 @@ func TestQuick(t *testing.T) {
 	assert.NotEmpty(t, lines)
 }
 
+// The page has a place for each table, and each curve is drawn.
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	page, err := os.ReadFile("../docs/performance.md")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "performance.md"), page, 0o644))
+	var figures, points []line
+	for _, s := range catalogue {
+		for _, f := range s.figures {
+			figures = append(figures, line{Name: f.name, System: emq, Value: 7, Unit: f.unit})
+		}
+	}
+	for _, c := range curves {
+		for _, x := range []float64{1, 200} {
+			points = append(points, line{c.name, "a line", &x, 7 * x, c.unit})
+		}
+	}
+	results, curved := filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "curves.jsonl")
+	require.NoError(t, saveLines(results, figures))
+	require.NoError(t, saveLines(curved, points))
+	require.NoError(t, writeReport(results, curved, dir))
+	page, err = os.ReadFile(filepath.Join(dir, "performance.md"))
+	require.NoError(t, err)
+	for _, f := range figures {
+		assert.Contains(t, string(page), "| `"+f.Name+"` | "+f.Unit+" | 7 |")
+	}
+	for _, c := range curves {
+		assert.Contains(t, string(page), "(img/perf-"+c.file+".svg)")
+		assert.FileExists(t, filepath.Join(dir, "img", "perf-"+c.file+".svg"))
+	}
+}
+
 func TestShow(t *testing.T) {
 	for v, text := range map[float64]string{0.01234: "0.0123", 5: "5", 99.96: "100", 123.4: "123", 999.7: "1,000", 1234567: "1,234,567"} {
 		assert.Equal(t, text, show(v))

@@ -12,11 +12,9 @@ var catalogue = append([]series{
 	{figures: []figure{{name: "process_limits2", unit: "jobs/s", from: "rate"}}, systems: []string{emq}, run: processingLimits(2)},
 	{figures: []figure{{name: "process_limits3", unit: "jobs/s", from: "rate"}}, systems: []string{emq}, run: processingLimits(3)},
 	{figures: []figure{{name: "enqueue_16", unit: "jobs/s", from: "single"}}, systems: []string{emq, asynq, bullmq}, run: enqueueSingle},
-	{figures: []figure{
-		{name: "enqueue_bulk", unit: "jobs/s", from: "bulk"},
-		{name: "bytes_per_waiting_job", unit: "B", from: "bytes"},
-	}, systems: []string{emq, asynq, bullmq}, run: enqueueBulk},
-	{figures: []figure{{name: "bytes_per_job_in_line", unit: "B"}}, systems: []string{emq}, run: lineMemory},
+	{figures: []figure{{name: "enqueue_bulk", unit: "jobs/s", from: "bulk"}}, systems: []string{emq, bullmq}, run: enqueueBulk},
+	{figures: []figure{{name: "bytes_per_waiting_job", unit: "B"}}, systems: []string{emq, asynq, bullmq}, once: true, run: waitMemory},
+	{figures: []figure{{name: "bytes_per_job_in_line", unit: "B"}}, systems: []string{emq}, once: true, run: lineMemory},
 	{figures: []figure{
 		{name: "pickup_p50_ms", unit: "ms", from: "pickup"},
 		{name: "pickup_p99_ms", unit: "ms", from: "pickup", stat: quantile(.99)},

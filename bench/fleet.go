@@ -116,7 +116,7 @@ func idleFleet(ctx context.Context, e *env, system string) samples {
 	s := startServer()
 	defer s.stop()
 	if system == bullmq {
-		return e.node.call(ctx, s, bullmqCall{Do: "fleet", Jobs: 5 * (seconds + 30), Workers: workers, Seconds: seconds})
+		return e.node.call(ctx, s, bullmqCall{Do: "fleet", Jobs: 200, Workers: workers, Seconds: e.size(8, 2)})
 	}
 	claims, scripts := limitedFleet(ctx, s, workers, limiter.PerSecond(5), seconds)
 	return one(map[string]float64{"claims": claims, "scripts": scripts})
@@ -136,7 +136,7 @@ func limitedFleet(ctx context.Context, s *server, workers int, limit limiter.Lim
 
 // keyedFleet measures what 200 one-slot workers spend on 100 keys of one job a second each, out of phase.
 func keyedFleet(ctx context.Context, e *env, _ string) samples {
-	workers, keys, seconds := e.size(200, 20), e.size(100, 10), e.size(20, 2)
+	workers, keys, seconds := e.size(200, 20), e.size(100, 10), e.size(12, 2)
 	s := startServer()
 	defer s.stop()
 	q := openQueue(s)

@@ -17,7 +17,7 @@ const (
 
 // pickup measures the time from an enqueue to the start of the handler in an idle worker.
 func pickup(ctx context.Context, e *env, system string) samples {
-	n := e.size(500, 30)
+	n := e.size(300, 30)
 	s := startServer()
 	defer s.stop()
 	switch system {
@@ -58,7 +58,7 @@ func pickup(ctx context.Context, e *env, system string) samples {
 
 // delayed measures how late after their due times the handlers of delayed jobs start.
 func delayed(ctx context.Context, e *env, system string) samples {
-	n := e.size(400, 40)
+	n := e.size(250, 40)
 	if system == floor {
 		return samples{"delayed": floorDelayed(ctx, n)}
 	}
@@ -89,7 +89,7 @@ func delayed(ctx context.Context, e *env, system string) samples {
 
 // reset measures how late after the end of a fixed window of the queue's own limit the next job starts.
 func reset(ctx context.Context, e *env, system string) samples {
-	n := e.size(250, 30)
+	n := e.size(210, 30)
 	if system == floor {
 		return samples{"reset": floorReset(ctx, n)}
 	}

@@ -132,7 +132,7 @@ func (s series) measure(ctx context.Context, e *env, tell func(line)) (found boo
 			}
 			runtime.GC() // what the round before left is not this one's
 			began := time.Now()
-			got, err := s.once1(ctx, e, system)
+			got, err := s.try(ctx, e, system)
 			if err != nil {
 				return false, fmt.Errorf("%s of %s, round %d: %w", s.figures[0].name, system, round+1, err)
 			}

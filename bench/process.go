@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/limiter"
 	"github.com/echomq/emq/queue"
 	"github.com/echomq/emq/worker"
@@ -23,7 +22,7 @@ var never = limiter.Limit{Max: 1e9, Window: time.Hour}
 // processing measures jobs a second at a concurrency, and the server's processor time for each from its enqueue to its end.
 func processing(concurrency int) func(context.Context, *env, string) samples {
 	return func(ctx context.Context, e *env, system string) samples {
-		n := e.size(50_000, 1000)
+		n := e.size(50_000, 400)
 		s := startServer()
 		defer s.stop()
 		idle := s.cpu(ctx)
@@ -64,7 +63,7 @@ func processing(concurrency int) func(context.Context, *env, string) samples {
 // by key over 1,000 values, and one by cost.
 func processingLimits(limits int) func(context.Context, *env, string) samples {
 	return func(ctx context.Context, e *env, system string) samples {
-		n := e.size(50_000, 1000)
+		n := e.size(50_000, 400)
 		s := startServer()
 		defer s.stop()
 		if system == bullmq {
@@ -119,56 +118,21 @@ func enqueueSingle(ctx context.Context, e *env, system string) samples {
 	return one(map[string]float64{"single": float64(n) / time.Since(began).Seconds()})
 }
 
-// enqueueBulk measures enqueues a second, many jobs a call, and the memory that each takes while it waits.
+// enqueueBulk measures enqueues a second, many jobs a call.
 func enqueueBulk(ctx context.Context, e *env, system string) samples {
-	n := e.size(100_000, 2000)
+	n := e.size(50_000, 400)
 	s := startServer()
 	defer s.stop()
-	empty := s.memory(ctx)
-	got := samples{}
-	switch system {
-	case emq:
-		q := openQueue(s)
-		defer q.close()
-		empty = s.memory(ctx)
-		jobs := make([]queue.Job, n)
-		for i := range jobs {
-			jobs[i].Payload = payload
-		}
-		began := time.Now()
-		must(q.EnqueueMany(ctx, jobs))
-		got["bulk"] = []float64{float64(n) / time.Since(began).Seconds()}
-	case asynq:
-		a := openAsynq(s)
-		defer a.close()
-		a.fill(n)
-	case bullmq:
-		got = e.node.call(ctx, s, bullmqCall{Do: "bulk", Jobs: n})
+	if system == bullmq {
+		return e.node.call(ctx, s, bullmqCall{Do: "bulk", Jobs: n})
 	}
-	got["bytes"] = []float64{(s.memory(ctx) - empty) / float64(n)}
-	return got
-}
-
-// lineMemory measures the memory of jobs that a limit by key refused, 100 in the line of each of 1,000 values.
-func lineMemory(ctx context.Context, e *env, _ string) samples {
-	n, values := e.size(100_000, 2000), e.size(1000, 20)
-	s := startServer()
-	defer s.stop()
 	q := openQueue(s)
 	defer q.close()
-	client := s.dial()
-	defer client.Close()
-	must(q.SetNamedLimit(ctx, queue.NamedLimit{Name: "tenant", By: "tenant", Limit: limiter.Limit{Max: 1, Window: 24 * time.Hour}}, ""))
-	keyed := func(i int, job *queue.Job) { job.Keys = map[string]string{"tenant": strconv.Itoa(i % values)} }
-	q.fill(ctx, values, keyed)
-	q.drain(ctx, values, worker.Options{}) // every value has spent its budget
-	before := s.memory(ctx)
-	q.fill(ctx, n, keyed)
-	c := must(claim.New(client, name, claim.Options{}))
-	for must(q.Counts(ctx)).Wait > 0 {
-		if b := must(c.Claim(ctx, claim.MaxBatch)); len(b.Jobs) > 0 {
-			fail("%d jobs were granted over budget", len(b.Jobs))
-		}
+	jobs := make([]queue.Job, n)
+	for i := range jobs {
+		jobs[i].Payload = payload
 	}
-	return one(map[string]float64{"bytes_per_job_in_line": (s.memory(ctx) - before) / float64(n)})
+	began := time.Now()
+	must(q.EnqueueMany(ctx, jobs))
+	return one(map[string]float64{"bulk": float64(n) / time.Since(began).Seconds()})
 }

@@ -73,7 +73,7 @@ func (f figure) of(values []float64) float64 {
 type series struct {
 	figures []figure
 	systems []string
-	once    bool // one run does all rounds
+	once    bool // one run does all rounds, or no round differs from another
 	run     func(ctx context.Context, e *env, system string) samples
 }
 
@@ -84,9 +84,13 @@ func (s series) has(names *regexp.Regexp) bool {
 // within bounds one run; what takes longer hangs.
 const within = 5 * time.Minute
 
-// once1 is one run of one system. What check or must threw is its error.
-func (s series) once1(ctx context.Context, e *env, system string) (got samples, err error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// try is one run of one system. What check or must threw is its error.
+func (s series) try(ctx context.Context, e *env, system string) (got samples, err error) {
+	limit := within
+	if s.once {
+		limit *= 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer catch(&err)
 	return s.run(ctx, e, system), nil

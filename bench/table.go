@@ -13,6 +13,13 @@ import (
 // systems are the columns of a table.
 var systems = []string{emq, asynq, bullmq, floor, redisRate, throttled}
 
+// columnsOf are the systems that lines are of.
+func columnsOf(lines []line) []string {
+	return slices.DeleteFunc(slices.Clone(systems), func(system string) bool {
+		return !slices.ContainsFunc(lines, func(l line) bool { return l.System == system })
+	})
+}
+
 // row is the values of one name.
 type row struct {
 	name, unit string
@@ -70,9 +77,7 @@ func show(v float64) string {
 
 // writeTable writes name by system, for a terminal.
 func writeTable(w io.Writer, lines []line) {
-	columns := slices.DeleteFunc(slices.Clone(systems), func(system string) bool {
-		return !slices.ContainsFunc(lines, func(l line) bool { return l.System == system })
-	})
+	columns := columnsOf(lines)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nname\tunit\t%s\n", strings.Join(columns, "\t"))
 	for _, r := range rows(lines) {
