@@ -1,4 +1,4 @@
-.PHONY: help valkey test test-fast long lint demo fuzz bench bench-report
+.PHONY: help valkey test test-fast long lint demo fuzz bench bench-report bench-once
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
@@ -39,6 +39,9 @@ fuzz: valkey ## run each fuzz target for FUZZTIME
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+bench-once: valkey ## run each Go benchmark once, so that they keep working
+	go test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./...
 
 bench: valkey ## measure emq beside asynq and BullMQ; a JSON line for each figure, kept in bench/results.jsonl (20 minutes)
 	@cd bench && go run . -save results.jsonl $(BENCHFLAGS)

@@ -510,7 +510,7 @@ func TestFrozenWorkersAreMissed(t *testing.T) {
 			var latest time.Duration
 			for first := range 3 { // other processes are frozen each time, so each part in watching is left to others
 				q := newQueue(t, emqtest.Client(t))
-				workers := fleet.New(t, emqtest.URL(t), q.Name(), c.processes, "FLEET_SLOTS=1", "FLEET_LEASE=30s")
+				workers := fleet.New(t, emqtest.URL(t), q.Name(), c.processes, "FLEET_SLOTS=1", "FLEET_LEASE=3s")
 				client := emqtest.Client(t)
 				eventually(t, 10*time.Second, "the fleet is up", func() bool {
 					deputy, err := client.Do(ctx, client.B().Hget().Key(key(q, "state")).Field("deputy").Build()).ToString()

@@ -18,20 +18,21 @@ const module = "github.com/echomq/emq"
 // may says which packages of this module, and which foreign modules beside the standard library, a package may import. A data
 // flow that seems to need more needs another place.
 var may = map[string][]string{
-	"lua":               {"valkey-io/valkey-go"},
-	"limiter":           {"lua", "valkey-io/valkey-go"},
-	"limiter/httplimit": {"limiter", "lua"},
-	"meter":             {"go.opentelemetry.io/otel"},
-	"queue":             {"limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
-	"claim":             {"queue", "limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
-	"worker":            {"claim", "queue", "meter", "valkey-io/valkey-go"},
-	"metrics":           {"limiter", "lua", "valkey-io/valkey-go"},
-	"emqtest":           {"internal/valkeyd", "valkey-io/valkey-go", "go.uber.org/goleak"},
-	"emqtest/jobtest":   {"emqtest", "claim", "queue", "worker"},
-	"internal/valkeyd":  {"valkey-io/valkey-go"},
-	"internal/fleet":    {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
-	"internal/emulator": {"alicebob/miniredis"},
-	"internal/model":    {"limiter", "lua"},
+	"lua":                {"valkey-io/valkey-go"},
+	"limiter":            {"lua", "valkey-io/valkey-go"},
+	"limiter/httplimit":  {"limiter", "lua"},
+	"meter":              {"go.opentelemetry.io/otel"},
+	"queue":              {"limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
+	"claim":              {"queue", "limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
+	"worker":             {"claim", "queue", "meter", "valkey-io/valkey-go"},
+	"metrics":            {"limiter", "lua", "valkey-io/valkey-go"},
+	"emqtest":            {"internal/valkeyd", "valkey-io/valkey-go", "go.uber.org/goleak"},
+	"emqtest/jobtest":    {"emqtest", "claim", "queue", "worker"},
+	"internal/valkeyd":   {"valkey-io/valkey-go"},
+	"internal/emulator":  {"alicebob/miniredis"},
+	"internal/model":     {"limiter", "lua"},
+	"internal/subbudget": {"limiter"},
+	"internal/fleet":     {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
 }
 
 // anything may import these; nothing imports them but what is named with them.
