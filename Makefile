@@ -28,6 +28,7 @@ long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 
 lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not gofmt'ed:"; echo "$$bad"; exit 1; } >&2
 	go vet ./...
+	cd bench && go vet ./...
 
 demo: ## watch a fleet hold a limit
 	go run ./cmd/emqworker demo

@@ -80,7 +80,7 @@ end
 -- include counting.lua
 
 -- ---- Read: what comes back ----
-steps = steps - step.read(steps)
+if step.back then steps = steps - step.read(steps) end
 steps = steps - read_due(steps)
 steps = steps - read_ended(steps)
 call('ZCARD', back)
@@ -249,7 +249,7 @@ local function next_claim()
   if upcoming[2] then sooner(tonumber(upcoming[2]) - now) end
   local ending = call('ZRANGE', active, text(#returns.ended), text(#returns.ended), 'WITHSCORES')
   if ending[2] then sooner(tonumber(ending[2]) - now) end
-  local waking = not own.paused and line.next(candidates.woken)
+  local waking = not own.paused and line.known() and line.next(candidates.woken)
   if waking then sooner(waking - now) end
   if granted > 0 or #step.leases > 0 then sooner(lease) end
   if #step.sent > 0 then sooner(step.longest) end
@@ -275,7 +275,7 @@ end
 
 -- ---- Write: nothing below can fail ----
 returns.write()
-step.write()
+if step.back then step.write() end
 counting.write()
 candidates.write()
 for _, id in ipairs(lost) do
@@ -306,7 +306,7 @@ local function write_grants()
 end
 if granted > 0 then write_grants() else token = '' end
 bucket_write(budget)
-judge.write()
+if #limited.list > 0 then judge.write() end
 if all_stale then
   call('ZUNIONSTORE', stale, '2', stale, lines)
   call('UNLINK', lines)
@@ -314,7 +314,7 @@ if all_stale then
     if l.was == 'asleep' then l.was = 'stale' end
   end
 end
-line.write()
+if line.known() then line.write() end
 for name, n in pairs(shadow_counts) do call('HSET', tally, 'shadow ' .. name, text(n)) end
 if refused then
   call('ZADD', delayed, text(now + retry), refused[2])
@@ -331,7 +331,7 @@ end
 local function write_state()
   watch.keep('seq', seq)
   if now - kept.seen >= 1000 or (step.back and step.all) then watch.keep('seen', now) end
-  if judge.last_hold() > kept.held then watch.keep('held', judge.last_hold()) end
+  if judge.some_hold and judge.last_hold() > kept.held then watch.keep('held', judge.last_hold()) end
   watch.write()
 end
 write_state()

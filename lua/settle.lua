@@ -179,7 +179,7 @@ for member, buckets in pairs(freed) do
   call('HDEL', leases, member)
 end
 for _, b in ipairs(limited.list) do bucket_write(b) end
-line.write()
+if line.known() then line.write() end
 for _, what in ipairs(over_closed) do
   call('ZREM', closed, what)
   call('HDEL', reasons, what)

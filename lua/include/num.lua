@@ -12,6 +12,16 @@ local function call(command, key, ...)
   return answer
 end
 
+-- A table of functions that are made when the first of them is asked for: making all that a script may need takes longer than most calls
+-- of it do.
+local function lazily(make)
+  return setmetatable({}, {__index = function(self, name)
+    setmetatable(self, nil)
+    make(self)
+    return self[name]
+  end})
+end
+
 local MOST = 9007199254740991
 
 local function text(n)
