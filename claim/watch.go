@@ -48,15 +48,15 @@ func (w Watcher) Claim(ctx context.Context, k int) (Batch, error) {
 
 // Look sees to work that waits and that nobody answers for: an idle claimer is told to claim it, a busy one has others woken. push is how
 // many are to be woken at least if there is work, for a claimer that took their wake-ups with [Claimer.Await]. A leaving one
-// gives its part in watching to another.
-func (w Watcher) Look(ctx context.Context, stance Stance, push int) (Looked, error) {
-	l, err := lua.Look(ctx, w.c.client, w.c.keys, w.c.name(), string(stance), push)
+// gives its part in watching to another. turn says that the time to look is there, as [Timers] told it.
+func (w Watcher) Look(ctx context.Context, stance Stance, turn bool, push int) (Looked, error) {
+	l, err := lua.Look(ctx, w.c.client, w.c.keys, w.c.name(), string(stance), turn, push)
 	return Looked{l.Claim, l.Pushed, Timers(l.Timers)}, err
 }
 
 // Look says when a claim is worth making without making one: 0 now, -1 when nothing is known to come. It changes nothing.
 func (c *Claimer) Look(ctx context.Context) (time.Duration, error) {
-	l, err := lua.Look(ctx, c.client, c.keys, "", string(Busy), 0)
+	l, err := lua.Look(ctx, c.client, c.keys, "", string(Busy), false, 0)
 	return l.Next, err
 }
 

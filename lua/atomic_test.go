@@ -385,7 +385,7 @@ func looking(stance string, push int, set func(q *queue)) scene {
 		q.do("HSET", ":state", "holder", "w1", "deputy", "w1", "alarm", fmt.Sprint(start+500),
 			"deputy_till", fmt.Sprint(start+1), "net", fmt.Sprint(start+9000), "want", "0")
 		set(q)
-		return func() error { return second(lua.Look(q.ctx(), q.client, q.keys, "w1", stance, push)) }
+		return func() error { return second(lua.Look(q.ctx(), q.client, q.keys, "w1", stance, true, push)) }
 	}
 }
 

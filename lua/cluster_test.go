@@ -28,7 +28,7 @@ func TestScriptsOnACluster(t *testing.T) {
 		require.NoError(t, second(redrive(q, "dead")))
 		require.NoError(t, second(remove(q, "kept")))
 		require.NotEmpty(t, q.page("wait", 0, 10))
-		require.NoError(t, second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)))
+		require.NoError(t, second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)))
 		require.NoError(t, second(lua.ReadBudget(t.Context(), q.client, q.keys, "")))
 		_, _, err := lua.Drain(t.Context(), q.client, q.keys, true, 100)
 		require.NoError(t, err)

@@ -31,7 +31,7 @@ func TestGarbageLimits(t *testing.T) {
 		q.enqueue(carries("b", "tokens:1"))
 		for _, call := range []func() error{
 			func() error { return second(q.tryClaim(9)) },
-			func() error { return second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)) },
+			func() error { return second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)) },
 			func() error { return second(lua.ReadBudgets(t.Context(), q.client, q.keys, 9, nil)) },
 			func() error { _, _, err := lua.Explain(t.Context(), q.client, q.keys, "b", lease); return err },
 		} {

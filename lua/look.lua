@@ -22,7 +22,8 @@ local uncounted = KEYS[18]
 local wake      = KEYS[19]
 local process   = ARGV[1]   -- who looks; '' for one that does not watch
 local stance    = ARGV[2]   -- idle: it can claim itself; busy; leaving: it claims no more
-local push      = tonumber(ARGV[3])   -- at least so many tokens are due if there is work: the caller took them, or saw before that nobody came
+local turn      = ARGV[3]   -- '1': the time that it was told to look at is there
+local push      = tonumber(ARGV[4])   -- at least so many tokens are due if there is work: the caller took them, or saw before that nobody came
 -- include num.lua
 -- include settings.lua
 -- include ratio.lua
@@ -103,12 +104,9 @@ else
   if not waits then due = soonest < 0 and 0 or now + soonest end
   watch.alarm(process, due)
   watch.deputize(process)
-  alarm, look = watch.timers(process, true)
-  if waits and not claims and not overdue then
-    look = math.min(look, told + PATIENCE + 1 - now)
-  elseif push > 0 and overdue then
-    look = math.min(look, 100)
-  end
+  local soon = waits and not claims and (overdue and push > 0 and 100 or not overdue and told + PATIENCE + 1 - now)
+  alarm, look = watch.timers(process, turn == '1' and not soon)
+  if soon and (turn == '1' or look >= 0) then look = soon end
 end
 for _ = 1, push do call('LPUSH', wake, '1') end
 watch.write()

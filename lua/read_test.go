@@ -272,7 +272,7 @@ func TestLook(t *testing.T) {
 			t.Parallel()
 			q := shared.another(t)
 			c.set(q)
-			got, err := lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)
+			got, err := lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got.Next)
 		})
@@ -288,7 +288,7 @@ func TestReadsChangeNothing(t *testing.T) {
 	q.limit("set tpm max=5 by=tenant unit=tokens", lua.NamedValue{Value: "a", Max: "6"})
 	q.close("model", "m", "+1000")
 	reads := map[string]func() error{
-		"look":   func() error { return second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)) },
+		"look":   func() error { return second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)) },
 		"budget": func() error { return second(lua.ReadBudget(t.Context(), q.client, q.keys, "")) },
 		"counts": func() error { return second(lua.ReadCounts(t.Context(), q.client, q.keys)) },
 		"job":    func() error { _, _, err := lua.ReadJob(t.Context(), q.client, q.keys, "wait1"); return err },

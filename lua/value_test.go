@@ -122,7 +122,7 @@ func TestGarbageCounterStopsTheClaim(t *testing.T) {
 			assert.ErrorContains(t, err, q.keys.Limiter())
 			assert.Equal(t, before, q.contents())
 			for _, read := range []error{
-				second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)),
+				second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)),
 				second(lua.ReadBudget(t.Context(), q.client, q.keys, "")),
 			} {
 				assert.ErrorAs(t, read, &corrupt)
@@ -183,7 +183,7 @@ func TestMisconfiguredQueueRefuses(t *testing.T) {
 				assert.Equal(t, lua.ConfigError{Key: q.keys.Meta(), Field: field, Value: value}, *config)
 				assert.ErrorContains(t, err, q.keys.Meta()+" field "+field+" is "+strconv.QuoteToASCII(value)+"; want ")
 				assert.Equal(t, before, q.contents())
-				assert.ErrorAs(t, second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, 0)), &config)
+				assert.ErrorAs(t, second(lua.Look(t.Context(), q.client, q.keys, "", lua.Busy, false, 0)), &config)
 				assert.ErrorAs(t, second(lua.ReadBudget(t.Context(), q.client, q.keys, "")), &config)
 
 				_, err = lua.Enqueue(t.Context(), q.client, q.keys, []lua.NewJob{job("d")})

@@ -10,6 +10,7 @@ import (
 type lookArgs struct {
 	Process string `lua:"process"`
 	Stance  string `lua:"stance"`
+	Turn    string `lua:"turn"`
 	Push    int    `lua:"push"`
 }
 
@@ -31,9 +32,9 @@ type Looked struct {
 }
 
 // Look says when a claim is worth making. For a process that watches over the queue it wakes others for work that nobody answers for,
-// at least push of them if there is any; with process "" it changes nothing.
-func Look(ctx context.Context, c valkey.Client, keys Keys, process, stance string, push int) (Looked, error) {
-	r, err := lookScript.run(ctx, c, keys, lookArgs{process, stance, push})
+// at least push of them if there is any; turn says that the time is there at which it was told to look. With process "" it changes nothing.
+func Look(ctx context.Context, c valkey.Client, keys Keys, process, stance string, turn bool, push int) (Looked, error) {
+	r, err := lookScript.run(ctx, c, keys, lookArgs{process, stance, map[bool]string{true: "1"}[turn], push})
 	if err != nil {
 		return Looked{Next: -1}, err
 	}

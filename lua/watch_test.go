@@ -27,7 +27,7 @@ func (q *queue) claimAs(process string, k int) lua.Claimed {
 
 func (q *queue) look(process, stance string, push int) lua.Looked {
 	q.Helper()
-	l, err := lua.Look(q.ctx(), q.client, q.keys, process, stance, push)
+	l, err := lua.Look(q.ctx(), q.client, q.keys, process, stance, true, push)
 	require.NoError(q, err)
 	return l
 }
@@ -99,10 +99,17 @@ func TestTurns(t *testing.T) {
 		require.Equal(t, time.Duration(n+1)*turn, q.look(p, lua.Idle, 0).Timers.Look)
 		require.Equal(t, never, q.claimAs(p, 1).Timers.Look)
 		q.look("x", lua.Idle, 0) // the deputy's looks are no turns
+		l, err := lua.Look(q.ctx(), q.client, q.keys, p, lua.Busy, false, 1)
+		require.NoError(t, err)
+		require.Equal(t, never, l.Timers.Look, "nor are those for another reason")
 	}
 	q.clock.Advance(time.Minute)
 	q.look("x", lua.Idle, 0)
 	require.Equal(t, turn, q.look("b", lua.Idle, 0).Timers.Look)
+	q.wait("j")
+	require.Equal(t, 21*time.Millisecond, q.look("c", lua.Idle, 0).Timers.Look, "somebody is on the way to the job")
+	require.Equal(t, []string{"j"}, q.claimAs("d", 1).IDs)
+	require.Equal(t, 2*turn, q.look("c", lua.Idle, 0).Timers.Look, "that was no turn")
 	q.do("HSET", ":state", "net", fmt.Sprint(q.now()+600_001))
 	require.Equal(t, turn, q.look("b", lua.Idle, 0).Timers.Look, "a turn that the clock has stepped back from is none")
 }

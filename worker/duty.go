@@ -57,7 +57,7 @@ func (d *duty) sleep(ctx context.Context) error {
 		case <-d.claim.C:
 			return nil
 		case <-d.look.C:
-			found, err := d.do(ctx, claim.Idle, 0)
+			found, err := d.do(ctx, claim.Idle, true, 0)
 			if found.Claim || err != nil {
 				return err
 			}
@@ -65,9 +65,9 @@ func (d *duty) sleep(ctx context.Context) error {
 	}
 }
 
-// pass is what a busy worker does when a timer rings or a wake-up came to it: others are to claim.
-func (d *duty) pass(ctx context.Context, push int) {
-	if _, err := d.do(ctx, claim.Busy, push); err != nil && ctx.Err() == nil {
+// pass is what a busy worker does when a timer rings, that to look or the other, or a wake-up came to it: others are to claim.
+func (d *duty) pass(ctx context.Context, turn bool, push int) {
+	if _, err := d.do(ctx, claim.Busy, turn, push); err != nil && ctx.Err() == nil {
 		d.w.report("looking for work failed", err)
 	}
 }
@@ -81,19 +81,19 @@ func (d *duty) leave(ctx context.Context) {
 		push = 1
 	default:
 	}
-	if _, err := d.do(ctx, claim.Leaving, push); err != nil && ctx.Err() == nil {
+	if _, err := d.do(ctx, claim.Leaving, false, push); err != nil && ctx.Err() == nil {
 		d.w.log.Warn("leaving the watch over the queue to others failed; they notice within a second or so", "error", err)
 	}
 	d.claim.Stop()
 	d.look.Stop()
 }
 
-func (d *duty) do(ctx context.Context, stance claim.Stance, push int) (claim.Looked, error) {
+func (d *duty) do(ctx context.Context, stance claim.Stance, turn bool, push int) (claim.Looked, error) {
 	// Not a deadline: the client would wait for it even when ctx ends before.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(lookWithin, cancel).Stop()
-	found, err := d.watcher.Look(ctx, stance, max(push, d.push))
+	found, err := d.watcher.Look(ctx, stance, turn, max(push, d.push))
 	if err != nil {
 		d.look.Reset(lookAgain)
 		return found, err

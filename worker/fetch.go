@@ -61,11 +61,11 @@ func (w *Worker) takeSlots(ctx context.Context, duty *duty) int {
 		case <-w.slots:
 			return 1 + w.freeSlots()
 		case <-duty.claim.C:
-			duty.pass(ctx, 0)
+			duty.pass(ctx, false, 0)
 		case <-duty.look.C:
-			duty.pass(ctx, 0)
+			duty.pass(ctx, true, 0)
 		case <-duty.ears.woken:
-			duty.pass(ctx, 1)
+			duty.pass(ctx, false, 1)
 		case <-ctx.Done():
 			return 0
 		}

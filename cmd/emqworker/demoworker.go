@@ -58,7 +58,7 @@ func newDemoWorker(a *app) *cobra.Command {
 			// Once this is answered the worker is as good as waiting.
 			if keys, err := lua.ForQueue(name); err != nil {
 				return err
-			} else if _, err := lua.Look(ctx, client, keys, "", lua.Busy, 0); err != nil {
+			} else if _, err := lua.Look(ctx, client, keys, "", lua.Busy, false, 0); err != nil {
 				return err
 			}
 			if err := printJSON(cmd.OutOrStdout(), demoLine{Ready: true, AtMS: time.Now().UnixMilli()}); err != nil {

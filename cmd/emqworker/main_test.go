@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(emqtest.Run(m))
 }
 
-const within = 10 * time.Second // for what a test waits for
+const within = time.Minute // for what a test waits for
 
 // answer is what one command line did.
 type answer struct {

@@ -51,11 +51,12 @@ function watch.leave(process)
   return held or deputized
 end
 
--- In how many ms the process is to claim by itself, -1 for not; and in how many it is to look, -1 for when it was told before.
-function watch.timers(process, looked)
+-- In how many ms the process is to claim by itself, -1 for not; and in how many it is to look, -1 for when it was told before. One whose
+-- turn is over gets the next.
+function watch.timers(process, over)
   local alarm = kept.holder == process and process ~= '' and kept.alarm > 0 and math.max(0, kept.alarm - now) or -1
   if kept.deputy == process then return alarm, watch.often end
-  if not looked then return alarm, -1 end
+  if not over then return alarm, -1 end
   local last = kept.net > now + watch.longest and now or math.max(kept.net, now)
   watch.keep('net', last + watch.turn)
   return alarm, kept.net - now
