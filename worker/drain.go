@@ -7,12 +7,14 @@ import (
 	"github.com/echomq/emq/claim"
 )
 
-// A claim under way at the stop may take lastClaim. Once their contexts have ended, handlers may take afterCancel to return, and settling goes on for lastSettle: on a server
+// A claim under way at the stop may take lastClaim, or handBackClaim when all is to be handed back at once: its jobs would come back only
+// when their leases end. Once their contexts have ended, handlers may take afterCancel to return, and settling goes on for lastSettle: on a server
 // that is away it would not end before the leases do.
 const (
-	lastClaim   = time.Second
-	afterCancel = 2 * time.Second
-	lastSettle  = 5 * time.Second
+	lastClaim     = time.Second
+	handBackClaim = 250 * time.Millisecond
+	afterCancel   = 2 * time.Second
+	lastSettle    = 5 * time.Second
 )
 
 // drain lets running handlers finish within the grace, or not at all when asked, then ends their contexts and hands back what is

@@ -152,9 +152,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	claiming, stopClaiming := context.WithCancel(base)
 	defer stopClaiming()
 	defer context.AfterFunc(fetching, func() {
+		moment := time.NewTimer(lastClaim)
+		defer moment.Stop()
 		select {
 		case <-w.abort:
-		case <-time.After(lastClaim):
+			moment.Reset(handBackClaim)
+			select {
+			case <-moment.C:
+			case <-claiming.Done():
+			}
+		case <-moment.C:
 		case <-claiming.Done():
 		}
 		stopClaiming()

@@ -387,6 +387,27 @@ func TestHandBackDoesNotWait(t *testing.T) {
 	require.Zero(t, s.Attempts)
 }
 
+// Jobs of a claim that is under way are handed back too.
+func TestHandBackLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	for range 40 {
+		_, err := q.EnqueueMany(context.Background(), make([]queue.Job, 20))
+		require.NoError(t, err)
+		ran := make(chan struct{}, 1000)
+		w, stop := start(t, q.Name(), func(context.Context, *worker.Job) error {
+			ran <- struct{}{}
+			return nil
+		}, worker.Options{Concurrency: 3})
+		<-ran
+		w.HandBack()
+		require.NoError(t, stop())
+		c, err := q.Counts(context.Background())
+		require.NoError(t, err)
+		require.Zero(t, c.Active)
+	}
+}
+
 func TestHandlerThatIgnoresTheStopIsHandedBackWithoutIt(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
