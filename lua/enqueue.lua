@@ -77,12 +77,16 @@ local seen = {}
 local sets, tails, dues = {}, {{}, {}, {}, {}}, {}
 local ids, places, headers = {}, {}, {} -- for the audit
 local earliest
+local keys, of_jobs = {}, job_key('')
+for i = rest, #ARGV, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. ARGV[i] end
+local some_exist = #keys > 0 and call('EXISTS', unpack(keys)) > 0
+local head_end = string.sub(new_head('1', 0, now), 14) -- of all of them
 for i = rest, #ARGV, 4 do
   local id, priority, when, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local key, tail = job_key(id), tails[tonumber(priority)] or error('priority is not 1 to 4')
-  local record = new_head(priority, seq + 1, now) .. body
+  local key, tail = keys[(i - rest) / 4 + 1], tails[tonumber(priority)] or error('priority is not 1 to 4')
+  local record = priority .. sequence_hex(seq + 1) .. head_end .. body
   local heavy = #by_cost > 0 and too_heavy(record)
-  if seen[id] or call('EXISTS', key) == 1 then
+  if seen[id] or (some_exist and call('EXISTS', key) == 1) then
     table.insert(reply, 'duplicate')
   elseif heavy then
     table.insert(reply, heavy)

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -93,6 +94,7 @@ func (g *gatherer) run() {
 			}
 			close(s.done)
 		}
+		runtime.Gosched() // those that were answered may have more to send
 	}
 }
 
