@@ -79,7 +79,10 @@ local ids, places, headers = {}, {}, {} -- for the audit
 local earliest
 local keys, of_jobs = {}, job_key('')
 for i = rest, #ARGV, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. ARGV[i] end
-local some_exist = #keys > 0 and call('EXISTS', unpack(keys)) > 0
+local some_exist = false
+for i = 1, #keys, 4000 do
+  if call('EXISTS', unpack(keys, i, math.min(i + 3999, #keys))) > 0 then some_exist = true end
+end
 local head_end = string.sub(new_head('1', 0, now), 14) -- of all of them
 for i = rest, #ARGV, 4 do
   local id, priority, when, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
