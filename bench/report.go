@@ -32,16 +32,11 @@ func writeReport(results, curved, docs string) error {
 	if err != nil {
 		return err
 	}
-	if len(figures) == 0 || len(points) == 0 {
-		return fmt.Errorf("%s has %d lines, %s %d: measure first", results, len(figures), curved, len(points))
+	if len(figures) == 0 {
+		return fmt.Errorf("%s has no figures: measure first", results)
 	}
 	if err := os.MkdirAll(filepath.Join(docs, "img"), 0o755); err != nil {
 		return err
-	}
-	for _, c := range curves {
-		if err := c.draw(points, filepath.Join(docs, "img", "perf-"+c.file+".svg")); err != nil {
-			return fmt.Errorf("drawing %s: %w", c.name, err)
-		}
 	}
 	path := filepath.Join(docs, "performance.md")
 	text, err := os.ReadFile(path)
@@ -52,6 +47,19 @@ func writeReport(results, curved, docs string) error {
 	for _, t := range tables {
 		these := slices.DeleteFunc(slices.Clone(figures), func(l line) bool { return !t.figures.MatchString(l.Name) })
 		if page, err = between(page, t.name, markdown(these)); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	for _, c := range curves {
+		image := "img/perf-" + c.file + ".svg"
+		shown := "Not drawn yet: `make bench-report` does.\n"
+		if len(points) > 0 {
+			shown = "![" + c.title + "](" + image + ")\n"
+			if err := c.draw(points, filepath.Join(docs, image)); err != nil {
+				return fmt.Errorf("drawing %s: %w", c.name, err)
+			}
+		}
+		if page, err = between(page, "plot "+c.file, shown); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -71,6 +79,9 @@ func between(page, name, text string) (string, error) {
 
 // markdown is a table of name by system.
 func markdown(lines []line) string {
+	if len(lines) == 0 {
+		return "Not measured yet: `make bench` does.\n"
+	}
 	columns := columnsOf(lines)
 	var out strings.Builder
 	fmt.Fprintf(&out, "| figure | unit | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)))
