@@ -17,7 +17,8 @@
 //
 // [Batch].Next is when that is: 0 for at once, -1 when nothing is known to come. Sleep in [Claimer.Await], which returns when an
 // enqueue, a raised limit or another claim finds that there is work: as many sleepers are woken, one after the other, as there is
-// work for. A limit that another runtime changed wakes nobody, so let [Claimer.Look] look once a second; it changes nothing.
+// work for. A limit that another runtime changed wakes nobody, so let [Claimer.Look] look once a second; it changes nothing. A loop that
+// stays, as package worker is, claims by [Claimer.Watch] instead: then the server says which process of the fleet is to look, and when.
 //
 // # Leases
 //

@@ -45,6 +45,7 @@
 // # Costs
 //
 // A worker takes one connection of the client for the blocking pop in which it sleeps. An idle worker does not poll for jobs: it is
-// woken, and looks once a second, by a read-only script, in case nobody could wake it. A busy one makes one claim for all its free
+// woken. Of all workers of a queue one has a timer for what comes next, one looks every 0.8 s whether work waits that nobody answers for, and of the
+// others one does so every 2.5 s, whatever their number. A busy one makes one claim for all its free
 // slots and one settle call for all jobs that ended meanwhile, and three times a lease one call that extends all leases.
 package worker
