@@ -48,7 +48,7 @@ func TestFleetHoldsTheLimit(t *testing.T) {
 	limit(t, q, max, window)
 	enqueue(t, q, max*windows+max/2)
 	workers := fleet.New(t, emqtest.URL(t), q.Name(), processes)
-	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	eventually(t, time.Minute, "all jobs done", func() bool { return left(t, q) == 0 })
 	workers.Stop()
 
 	seen := replay(t, q, max, window)
@@ -74,7 +74,7 @@ func TestPrivateCountersAdmitTheLimitTimesTheFleet(t *testing.T) {
 	q := newQueue(t, emqtest.Client(t))
 	enqueue(t, q, 200)
 	workers := fleet.New(t, emqtest.URL(t), q.Name(), processes, "FLEET_MAX="+strconv.Itoa(max))
-	eventually(t, 20*time.Second, "each process has spent its own budget", func() bool { return len(workers.Starts()) >= processes*max })
+	eventually(t, time.Minute, "each process has spent its own budget", func() bool { return len(workers.Starts()) >= processes*max })
 	workers.Stop()
 	require.Len(t, workers.Starts(), processes*max, "one window of %d in each of %d processes lets their product through", max, processes)
 }
@@ -241,11 +241,11 @@ func TestKillingWorkersLosesNothing(t *testing.T) {
 	workers := fleet.New(t, emqtest.URL(t), q.Name(), 3, "FLEET_SLEEP=10ms", "FLEET_LEASE=500ms")
 	for range 5 {
 		n := len(workers.Starts())
-		eventually(t, 20*time.Second, "work goes on", func() bool { return len(workers.Starts()) >= min(n+40, jobs) })
+		eventually(t, time.Minute, "work goes on", func() bool { return len(workers.Starts()) >= min(n+40, jobs) })
 		workers.Kill(0)
 		workers.Add(t)
 	}
-	eventually(t, 30*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	eventually(t, time.Minute, "all jobs done", func() bool { return left(t, q) == 0 })
 	workers.Stop()
 	ran := map[string]bool{}
 	for _, l := range workers.Starts() {
@@ -294,12 +294,12 @@ func TestStoppedWorkerNeverSettlesAfterItsLease(t *testing.T) {
 	audit(t, q)
 	enqueue(t, q, 1)
 	workers := fleet.New(t, emqtest.URL(t), q.Name(), 1, "FLEET_SLEEP=1s", "FLEET_LEASE=600ms")
-	eventually(t, 10*time.Second, "started", func() bool { return len(workers.Starts()) == 1 })
+	eventually(t, time.Minute, "started", func() bool { return len(workers.Starts()) == 1 })
 	workers.Signal(t, 0, syscall.SIGSTOP)
 	workers.Add(t)
-	eventually(t, 10*time.Second, "another worker took it over and finished", func() bool { return left(t, q) == 0 })
+	eventually(t, time.Minute, "another worker took it over and finished", func() bool { return left(t, q) == 0 })
 	workers.Signal(t, 0, syscall.SIGCONT)
-	eventually(t, 10*time.Second, "the first noticed", func() bool { return strings.Contains(workers.Log(), "lease lost") })
+	eventually(t, time.Minute, "the first noticed", func() bool { return strings.Contains(workers.Log(), "lease lost") })
 	workers.Stop()
 	require.Len(t, workers.Starts(), 2)
 	completed := 0
@@ -340,7 +340,7 @@ func TestShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
 	ids := enqueue(t, q, 4)
 	for round := range 3 {
 		workers := fleet.New(t, emqtest.URL(t), q.Name(), 1, "FLEET_SLEEP=1h", "FLEET_GRACE=50ms")
-		eventually(t, 10*time.Second, "all four run", func() bool { return len(workers.Starts()) == 4 })
+		eventually(t, time.Minute, "all four run", func() bool { return len(workers.Starts()) == 4 })
 		begin := time.Now()
 		workers.Stop()
 		require.Less(t, time.Since(begin), 5*time.Second)
@@ -377,12 +377,12 @@ func TestServerGoneAndBack(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- w.Run(ctx) }()
 	for n := range 2 {
-		eventually(t, 20*time.Second, "work goes on", func() bool { mu.Lock(); defer mu.Unlock(); return len(attempts) > 50*(n+1) })
+		eventually(t, time.Minute, "work goes on", func() bool { mu.Lock(); defer mu.Unlock(); return len(attempts) > 50*(n+1) })
 		server.Kill()
 		require.NoError(t, pause(300*time.Millisecond))
 		require.NoError(t, server.Restart())
 	}
-	eventually(t, 30*time.Second, "all jobs done", func() bool {
+	eventually(t, time.Minute, "all jobs done", func() bool {
 		c, err := q.Counts(ctx)
 		return err == nil && c.Wait+c.Active+c.Delayed+c.Dead == 0
 	})
@@ -422,7 +422,7 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 		require.NoError(t, client.Do(ctx, client.B().ScriptFlush().Build()).Error())
 		flushes++
 	}
-	eventually(t, 20*time.Second, "all jobs done", func() bool { return left(t, q) == 0 })
+	eventually(t, time.Minute, "all jobs done", func() bool { return left(t, q) == 0 })
 	w.Stop()
 	require.NoError(t, <-done)
 	require.EqualValues(t, jobs, count.Load())
@@ -457,7 +457,7 @@ func TestPayloadsOfAnyBytes(t *testing.T) {
 	}
 	bad, err := q.Enqueue(ctx, queue.Job{Name: "bad", Payload: random[:100_000], MaxAttempts: 3})
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, "dead", func() bool { s, err := q.Get(ctx, bad); return err == nil && s.State == queue.Dead })
+	eventually(t, time.Minute, "dead", func() bool { s, err := q.Get(ctx, bad); return err == nil && s.State == queue.Dead })
 	w.Stop()
 	require.NoError(t, <-done)
 	require.EqualValues(t, 3, runs.Load())
@@ -502,7 +502,7 @@ func TestFrozenWorkersAreMissed(t *testing.T) {
 		q := newQueue(t, emqtest.Client(t))
 		workers := fleet.New(t, emqtest.URL(t), q.Name(), c.processes, "FLEET_SLOTS=1", "FLEET_LEASE=3s")
 		pids := map[int]bool{}
-		eventually(t, 60*time.Second, "all processes work", func() bool {
+		eventually(t, time.Minute, "all processes work", func() bool {
 			enqueue(t, q, 2*c.processes)
 			for _, s := range workers.Starts() {
 				pids[s.Pid] = true
@@ -511,7 +511,7 @@ func TestFrozenWorkersAreMissed(t *testing.T) {
 		})
 		var latest time.Duration
 		for first := range c.processes { // each part in watching is left to others
-			eventually(t, 30*time.Second, "all ran", func() bool { return left(t, q) == 0 })
+			eventually(t, time.Minute, "all ran", func() bool { return left(t, q) == 0 })
 			due := time.Now().Add(c.delay)
 			if c.delay > 0 {
 				_, err := q.Enqueue(ctx, queue.Job{Delay: c.delay})
@@ -525,7 +525,7 @@ func TestFrozenWorkersAreMissed(t *testing.T) {
 					due = time.Now()
 					enqueue(t, q, 1)
 				}
-				eventually(t, 30*time.Second, "somebody else took the job", func() bool { return left(t, q) == 0 })
+				eventually(t, time.Minute, "somebody else took the job", func() bool { return left(t, q) == 0 })
 				latest = max(latest, time.Since(due))
 			}
 			for i := range c.frozen {

@@ -73,7 +73,7 @@ func requireGone(t *testing.T, url string) {
 			conn.Close()
 		}
 		return err != nil
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	os.RemoveAll(strings.TrimSuffix(path, "/valkey.sock")) // left by a binary that could not clean up
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // soon is well above the limiter's time-out and well below every time-out of the client.
-const soon = limiter.DefaultTimeout + time.Second
+const soon = limiter.DefaultTimeout + 3*time.Second
 
 // requireChoices makes calls to a store that is down and requires the answer that was chosen, within the time-out.
 func requireChoices(t *testing.T, newLimiter func(limiter.Options) *limiter.Limiter) {
@@ -182,7 +182,7 @@ func TestTimeoutHoldsWhileAnotherCallConnects(t *testing.T) {
 		case <-ctx.Done():
 			return false
 		}
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	defer close(release)
 	requireChoices(t, func(opts limiter.Options) *limiter.Limiter {
 		l, err := limiter.New(client, opts)
@@ -227,7 +227,7 @@ func TestLazyConnects(t *testing.T) {
 	require.Eventually(t, func() bool {
 		d, err := l.Take(t.Context(), key, limit, 1)
 		return err == nil && d.Allowed
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.EqualValues(t, 3, dials.Load(), "the client of the slow dial is used")
 	l.Close()
 	l.Close()

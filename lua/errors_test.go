@@ -35,7 +35,7 @@ func TestCallIsSentAgainWhenItDidNotRun(t *testing.T) {
 		info := q.text("INFO errorstats")
 		return len(info) > 0 && strings.Contains(info, "errorstat_READONLY")
 	}
-	require.Eventually(t, refused, 5*time.Second, time.Millisecond)
+	require.Eventually(t, refused, time.Minute, time.Millisecond)
 	q.run("REPLICAOF NO ONE")
 	require.NoError(t, <-done)
 	require.Equal(t, "wait", q.state("a"))

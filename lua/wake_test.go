@@ -41,7 +41,7 @@ func TestAwaitIsWoken(t *testing.T) {
 		woken, err := lua.Await(t.Context(), q.client, q.keys, time.Minute)
 		done <- woken && err == nil
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(q.text("INFO clients"), "blocked_clients:1") }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(q.text("INFO clients"), "blocked_clients:1") }, time.Minute, time.Millisecond)
 	q.wait("a")
 	require.True(t, <-done)
 	require.EqualValues(t, 0, q.number("EXISTS :wake"))

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	within = 10 * time.Second
+	within = time.Minute
 	tick   = 100 * time.Microsecond
 )
 

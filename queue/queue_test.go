@@ -267,7 +267,7 @@ func TestDelays(t *testing.T) {
 	require.Equal(t, queue.Delayed, s.State)
 	require.Equal(t, queue.ByDelay, s.DelayedBy)
 	require.True(t, at.Equal(s.DueAt))
-	require.Eventually(t, func() bool { jobs := claimed(t, c, 5); return len(jobs) == 1 && jobs[0].ID == "soon" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { jobs := claimed(t, c, 5); return len(jobs) == 1 && jobs[0].ID == "soon" }, time.Minute, time.Millisecond)
 }
 
 func TestDeadJobsAreRedrivenOrDeletedByReason(t *testing.T) {

@@ -88,7 +88,7 @@ func TestChangesWakeSleepers(t *testing.T) {
 				select {
 				case at := <-started:
 					return at
-				case <-time.After(20 * time.Second):
+				case <-time.After(time.Minute):
 					t.Fatalf("%s: no job starts", what)
 				}
 				return time.Time{}
@@ -115,7 +115,7 @@ func TestChangesWakeSleepers(t *testing.T) {
 					counts, err := q.Counts(ctx)
 					require.NoError(t, err)
 					return counts.SentBack+counts.Wait == 1 && counts.Active == 0
-				}, 10*time.Second, 5*time.Millisecond, "one job waits and the worker sleeps")
+				}, time.Minute, 5*time.Millisecond, "one job waits and the worker sleeps")
 				begun := time.Now()
 				require.NoError(t, c.open(ctx, q, n))
 				took = append(took, next("after the change").Sub(begun))

@@ -24,7 +24,7 @@ import (
 var wakes = flag.Int("worker.wakes", 2000, "jobs of the test that no wake-up is lost")
 
 // long enough for whatever watches over a queue.
-const within = 30 * time.Second
+const within = time.Minute
 
 // dead is a claimer that takes its part in watching over the queue and does nothing for it.
 func dead(t *testing.T, q *queue.Queue) *claim.Claimer {

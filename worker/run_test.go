@@ -28,7 +28,7 @@ func TestStartByHandsBackUnrun(t *testing.T) {
 	b, err := w.claimer.Claim(ctx, 1)
 	require.NoError(t, err)
 	require.Len(t, b.Jobs, 1)
-	require.Eventually(t, func() bool { return b.Jobs[0].SinceClaim() > queue.MinStartBy }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Jobs[0].SinceClaim() > queue.MinStartBy }, time.Minute, time.Millisecond)
 	w.start(ctx, b.Jobs[0])
 	w.settle(ctx, []claim.Outcome{<-w.outcomes})
 	s, err := q.Get(ctx, id)

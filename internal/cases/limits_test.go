@@ -204,7 +204,7 @@ func TestE05FreedPlaceIsTakenAtOnce(t *testing.T) {
 		return nil
 	}
 	stop1, stop2 := c.work(h, worker.Options{Concurrency: 4}), c.work(h, worker.Options{Concurrency: 4})
-	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(at) == 10 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(at) == 10 }, time.Minute, 10*time.Millisecond)
 	stop1()
 	stop2()
 	require.Less(t, at[9].Sub(at[0]), 9*300*time.Millisecond+500*time.Millisecond)
@@ -305,7 +305,7 @@ func TestH03QueuesOnACluster(t *testing.T) {
 	}
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%d of 1000 jobs ran", ran)
 	}
 	for _, stop := range stops {

@@ -100,7 +100,7 @@ func TestClockLeavesMonotonicTimersAlone(t *testing.T) {
 	}
 	for _, ms := range []int64{1_700_000_000_000, 1_700_000_060_000} {
 		clock.Set(ms)
-		require.Eventually(t, func() bool { return lruClock() == ms/1000&(1<<24-1) }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return lruClock() == ms/1000&(1<<24-1) }, time.Minute, 10*time.Millisecond)
 	}
 }
 
