@@ -12,15 +12,7 @@ local top       = tonumber(ARGV[1])   -- so many key values of a limit, those wi
 local rest      = 2   -- ARGV[rest...], two each: a limit and a key value that is read too
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 local now = clock()
 -- include limits.lua
@@ -36,12 +28,12 @@ local function figures(b, value)
   if b.max > 0 then
     used = b.algorithm == 'concurrency' and b.used or math.max(b.cap - b.free, b.algorithm == 'fixed_window' and b.count or 0)
   end
-  return {value or '', b.max, b.window, b.burst, used, b.max > 0 and b.free or -1, b.max > 0 and bucket_wait(b, 1) or 0,
-    bucket_reset_in(b)}
+  return {value or '', b.max, b.window, b.burst, used, b.max > 0 and b.free or -1, b.max > 0 and buckets.wait(b, 1) or 0,
+    buckets.reset_in(b)}
 end
 
-local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
-local valid, garbage = bucket_read(budget, now)
+local budget = buckets.new(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+local valid, garbage = buckets.read(budget, now)
 if not valid then return {'corrupt', limiter, garbage} end
 local reply = {'budgets', now, own.paused and 1 or 0, more[4] or '', {}, {}}
 if own.max > 0 then
@@ -68,7 +60,7 @@ for _, limit in ipairs(named) do
   end
   if limit.by then
     for i = rest, #ARGV, 2 do
-      if ARGV[i] == limit.name then show(ARGV[i + 1], bucket_id(limit, ARGV[i + 1])) end
+      if ARGV[i] == limit.name then show(ARGV[i + 1], limited.bucket_id(limit, ARGV[i + 1])) end
     end
     if top > 0 then
       for _, id in ipairs(call('ZRANGE', prefix .. 'lined:' .. limit.bucket, '0', text(top - 1), 'REV')) do show(nil, id) end
@@ -86,6 +78,6 @@ for i = 1, #shut, 2 do
   local key, value = string.match(shut[i], '^([^:]+):(.*)$')
   local why = string.match(call('HGET', reasons, shut[i]) or '', '^[^\n]*\n(.*)$') or ''
   table.insert(reply[6], {key or '', value or '', tonumber(shut[i + 1]), why,
-    key and tonumber(call('ZSCORE', prefix .. 'lined:=' .. key, '=' .. key .. ':' .. encoded(value)) or '0') or call('ZCARD', sent)})
+    key and tonumber(call('ZSCORE', prefix .. 'lined:=' .. key, '=' .. key .. ':' .. limited.encoded(value)) or '0') or call('ZCARD', sent)})
 end
 return reply

@@ -32,15 +32,7 @@ local lease     = tonumber(ARGV[4])
 local reclaims  = tonumber(ARGV[5])
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 -- include state.lua
 k = math.max(0, math.min(k, 1000))
@@ -70,7 +62,8 @@ local lists = {wait1, wait2, wait3, wait4}
 -- include candidates.lua
 
 -- Changes a counter in the head of a record.
-local function change(id, record, field, digits)
+local function change(id, record, name, digits)
+  local field = counters[name]
   local head = heads[id] or string.sub(record, 1, HEAD)
   heads[id] = string.sub(head, 1, field[1]) .. digits .. string.sub(head, field[1] + field[2] + 1)
 end
@@ -112,17 +105,36 @@ local function grant(job, asks)
     local spent = judge.spend(record, asks)
     if spent then grants.spent[granted] = spent end
   end
-  local times, moves = string.byte(record, RECLAIMS[1] + 1, MOVES[1] + 1)
+  local times, moves = string.byte(record, HEAD - 1, HEAD) -- reclaims and moves
   if times == 48 and moves == 48 and not returns.times[id] then return end -- '0' both, as of most jobs
-  if counter(record, MOVES) > 0 then change(id, record, MOVES, '0') end
-  times = returns.times[id] or counter(record, RECLAIMS)
+  if counters.read(record, 'moves') > 0 then change(id, record, 'moves', '0') end
+  times = returns.times[id] or counters.read(record, 'reclaims')
   suspect = times > 0 and times >= reclaims - 1
+end
+
+-- Grants the next jobs of the lists where nothing tells them apart: no limit by key or cost, no other place to look at. It ends at the
+-- first that a worker was lost by or a line moved.
+local function grant_alike(most)
+  local c, byte, looks_right, n = candidates, string.byte, candidates.looks_right, granted
+  local ids, records, from = c.ids, c.records, c.at
+  local at = from
+  while n < most and ids[at] and bytes < BYTES do
+    local record = records[at] or ''
+    local times, moves = byte(record, HEAD - 1, HEAD)
+    if times ~= 48 or moves ~= 48 or not looks_right(record) then break end
+    n, at = n + 1, at + 1
+    grants.ids[n], grants.records[n] = ids[at - 1], record
+    bytes = bytes + #record
+  end
+  granted, c.at = n, at
+  local counts = c.in_tail and c.tail_taken or c.taken
+  if at > from then counts[c.priority] = counts[c.priority] + at - from end
 end
 
 -- The job stands in the line of a bucket from now on.
 local function send_back(job, asks, bucket, retry)
   local place, id, stands, record = job[1], job[2], job[4], job[5]
-  local moves = counter(record, MOVES)
+  local moves = counters.read(record, 'moves')
   local goes = judge.line(bucket)
   if goes == stands then
     candidates.stay(job, now + retry)
@@ -133,10 +145,10 @@ local function send_back(job, asks, bucket, retry)
     candidates.leave(job)
     if stands then
       moves = moves + 1
-      change(id, record, MOVES, counter_hex(MOVES, moves))
+      change(id, record, 'moves', counters.hex('moves', moves))
       table.insert(moved, id .. ' ' .. limited.id(bucket) .. ' ' .. text(retry))
     else
-      change(id, record, DEFERRALS, counter_hex(DEFERRALS, counter(record, DEFERRALS) + 1))
+      change(id, record, 'deferrals', counters.hex('deferrals', counters.read(record, 'deferrals') + 1))
       local n = #sent_back
       sent_back[n + 1], sent_back[n + 2], sent_back[n + 3] = id, limited.id(bucket), text(retry)
     end
@@ -158,13 +170,19 @@ local function hand_out()
   candidates.read_set(back, 'back', {}, reach)
   -- The budget may be back before their time: jobs that it sent back come first, each at its place.
   if free > 0 then candidates.read_set(sent, 'sent', returns.is_due, reach) end
-  candidates.sort()
-  if candidates.read_lines(reach) then more = true end
+  if #candidates.returning > 1 then candidates.sort() end
+  if line.some and candidates.read_lines(reach) then more = true end
   local chunk = math.max(1, math.min(257, math.floor(BYTES / math.max(1, kept.largest))))
   local least = judge.all_alike and 1 or 64 -- records read at once: where jobs differ the refused ones are not counted in k
   local function want() return math.min(chunk, math.max(k - granted + 1, least), free + 1) end
 
+  local alike = judge.simple and judge.all_alike and #candidates.returning == 0 and candidates.bound == math.huge
   while not limited.broken do
+    if alike and not suspect then
+      local before = granted
+      grant_alike(math.min(k, before + free))
+      free = free - (granted - before)
+    end
     local job = candidates.head(want, free)
     if not job then return end
     local place, id = job[1], job[2]
@@ -251,8 +269,8 @@ local function next_claim()
   if ending[2] then sooner(tonumber(ending[2]) - now) end
   local waking = not own.paused and line.known() and line.next(candidates.woken)
   if waking then sooner(waking - now) end
-  if granted > 0 or #step.leases > 0 then sooner(lease) end
-  if #step.sent > 0 then sooner(step.longest) end
+  if granted > 0 or (step.back and #step.leases > 0) then sooner(lease) end
+  if step.back and #step.sent > 0 then sooner(step.longest) end
   if refused ~= nil then sooner(retry) end
   return next_in
 end
@@ -305,7 +323,7 @@ local function write_grants()
   if #held > 0 then call('HSET', leases, unpack(held)) end
 end
 if granted > 0 then write_grants() else token = '' end
-bucket_write(budget)
+if own.max > 0 then buckets.write(budget) end
 if #limited.list > 0 then judge.write() end
 if all_stale then
   call('ZUNIONSTORE', stale, '2', stale, lines)
@@ -319,7 +337,7 @@ for name, n in pairs(shadow_counts) do call('HSET', tally, 'shadow ' .. name, te
 if refused then
   call('ZADD', delayed, text(now + retry), refused[2])
   call('ZADD', sent, text(refused[1]), refused[2])
-  change(refused[2], refused[5], DEFERRALS, counter_hex(DEFERRALS, counter(refused[5], DEFERRALS) + 1))
+  change(refused[2], refused[5], 'deferrals', counters.hex('deferrals', counters.read(refused[5], 'deferrals') + 1))
 end
 for id, head in pairs(heads) do call('SETRANGE', job_key(id), '0', head) end
 if left_behind then

@@ -38,7 +38,7 @@ if op == 'close' then
   till = tonumber(string.sub(when, 2))
   if string.sub(when, 1, 1) == '+' then till = now + till end
 elseif key ~= '' then
-  line.ready(closed_id(key, of))
+  line.ready(closing.id(key, of))
 end
 
 -- ---- Write ----

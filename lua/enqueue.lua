@@ -16,15 +16,7 @@ local audit     = KEYS[13]
 local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, '+ms' from now, '@ms' at), header and payload
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 -- include state.lua
 
@@ -37,30 +29,32 @@ local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- A limit that is misconfigured closes the claim, not the enqueue.
-local budget = own and new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
 local named = read_limits(limits) or {}
 local refused_for = 0           -- how long a limit for all jobs refuses
 local free = math.huge          -- what they would grant
-if own and bucket_read(budget, now) then refused_for, free = bucket_wait(budget, 1), budget.free end
+if own and own.max > 0 then
+  local budget = buckets.new(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+  if buckets.read(budget, now) then refused_for, free = buckets.wait(budget, 1), budget.free end
+end
 refused_for = math.max(refused_for, closed_for('queue'))
 local by_cost = {}              -- limits that a job may be too heavy for
 for _, limit in ipairs(named) do
   if limit.unit and not limit.shadow then table.insert(by_cost, limit) end
-  if for_all(limit) and not limit.shadow then
+  if limited.for_all(limit) and not limit.shadow then
     local b = limited.bucket(limit)
-    if b.rule then refused_for, free = math.max(refused_for, bucket_wait(b, 1)), math.min(free, b.free) end
+    if b.rule then refused_for, free = math.max(refused_for, buckets.wait(b, 1)), math.min(free, b.free) end
   end
 end
 local refusing = own and (own.paused or refused_for > 0)
 
 -- Why no budget could ever grant a job; nil if one can.
 local function too_heavy(record)
-  local keys, costs = header(record)
+  local keys, costs = headers.read(record)
   for _, limit in ipairs(by_cost) do
-    local value, n = falls_under(limit, keys, costs)
-    local rule = n > 0 and rule_for(limit, overrides, value)
+    local value, n = limited.falls_under(limit, keys, costs)
+    local rule = n > 0 and limited.rule_for(limit, overrides, value)
     if rule then
-      local cap = new_rule(limit.algorithm, rule.max, rule.window, rule.burst, '').cap
+      local cap = buckets.rule(limit.algorithm, rule.max, rule.window, rule.burst, '').cap
       if n > cap then return 'heavy ' .. limit.name .. ' ' .. limit.unit .. ' ' .. text(n) .. ' ' .. text(cap) end
     end
   end
@@ -75,7 +69,7 @@ local seq, largest = kept.seq, kept.largest
 local reply = {'enqueued', now}
 local seen = {}
 local sets, tails, dues = {}, {{}, {}, {}, {}}, {}
-local ids, places, headers = {}, {}, {} -- for the audit
+local ids, places, header_words = {}, {}, {} -- for the audit
 local earliest
 local keys, of_jobs = {}, job_key('')
 for i = rest, #ARGV, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. ARGV[i] end
@@ -115,10 +109,10 @@ for i = rest, #ARGV, 4 do
     if audit_size then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))
-      local keys, costs = header(record)
+      local keys, costs = headers.read(record)
       if next(keys) or next(costs) then
-        table.insert(headers, 'header ' .. #ids)
-        table.insert(headers, header_text(record))
+        table.insert(header_words, 'header ' .. #ids)
+        table.insert(header_words, headers.text(record))
       end
     end
   end
@@ -148,6 +142,6 @@ if #sets > 0 then
   if wakes and kept.want == 0 then kept.want = now end
   call('HSET', state, 'seq', text(seq), 'largest', text(largest), 'want', text(kept.want))
   if wakes then push_token(free) end
-  record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '), unpack(headers))
+  record_audit('enqueue', 'ids', table.concat(ids, ' '), 'places', table.concat(places, ' '), unpack(header_words))
 end
 return reply

@@ -20,15 +20,7 @@ local id        = ARGV[1]
 local lease     = tonumber(ARGV[2])   -- of the fleet: the most that a place under a concurrency limit takes to come free
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 -- include state.lua
 local now = clock()
@@ -67,7 +59,7 @@ if at_state == 'wait' or at_state == 'delayed' then
     local ahead = b.line and call('ZCOUNT', b.line.key, '-inf', '(' .. text(place)) or 0
     local held = b.limit and judge.held_from(b, place, id) or 0
     table.insert(reply[11], {b.limit and limited.id(b) or b.id or '', b.limit and b.limit.by or '', b.limit and b.limit.unit or '', n, b.max > 0 and b.free or b.shut and 0 or -1,
-      b.limit and judge.wait_for(b, n, place, id) or bucket_wait(b, n), ahead, held})
+      b.limit and judge.wait_for(b, n, place, id) or buckets.wait(b, n), ahead, held})
   end
   for _, b in ipairs(globals) do tell(b, 1) end
   for _, ask in ipairs(asks) do tell(ask[1], ask[2]) end

@@ -27,8 +27,8 @@ for n, member in ipairs(members) do
     table.insert(answers, 'l')
   end
 end
-local words, places = read_leases(extended), {}
-for _, member in ipairs(extended) do places[member] = readable_places(words[member]) end
+local words, places = leased.read(extended), {}
+for _, member in ipairs(extended) do places[member] = leased.readable_places(words[member]) end
 if #held > 0 then call('ZADD', active, unpack(held)) end
 for _, member in ipairs(extended) do
   for _, bucket in ipairs(places[member]) do call('ZADD', limiter .. ':' .. bucket, 'XX', text(now + lease), member) end

@@ -31,7 +31,7 @@ if state == 'delayed' then
     by = 'limit'
   elseif string.sub(failure, 1, 6) == 'retry\n' then
     by = 'retry'
-  elseif counter(record, DEFERRALS) > 0 then
+  elseif counters.read(record, 'deferrals') > 0 then
     by = 'defer'
   end
 elseif state == 'active' then

@@ -27,12 +27,12 @@ local kind = call('TYPE', limiter).ok
 local left = call('PTTL', limiter)
 if op == 'set' then
   -- What is set and makes no sense is mended, not kept.
-  local was = ALGORITHMS[old[3]] and old[3] or 'fixed_window'
+  local was = rules.algorithms[old[3]] and old[3] or 'fixed_window'
   local now_is = algorithm ~= '' and algorithm or was
   local anew = now_is ~= was
   if burst == '' then burst = not anew and whole(old[4]) and old[4] or false end
   if duration == '' then duration = (whole(old[2]) or 0) > 0 and old[2] or '1000' end
-  local own, field, value = read_rule(max, duration, now_is, burst)
+  local own, field, value = rules.read(max, duration, now_is, burst)
   if own and own.algorithm == 'concurrency' then own, field, value = nil, 'algorithm', algorithm end
   if own and own.burst > 0 and now_is ~= 'token_bucket' and now_is ~= 'leaky_bucket' then own, field, value = nil, 'burst', burst end
   if not own then return {'refused', field, value} end

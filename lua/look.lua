@@ -26,38 +26,22 @@ local turn      = ARGV[3]   -- '1': the time that it was told to look at is ther
 local push      = tonumber(ARGV[4])   -- at least so many tokens are due if there is work: the caller took them, or saw before that nobody came
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 -- include state.lua
 local now = clock()
 -- include limits.lua
 -- include closed.lua
-local own, field, value = settings(meta)
-if not own then return {'misconfigured', meta, field, value} end
-local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
-local valid, garbage = bucket_read(budget, now)
-if not valid then return {'corrupt', limiter, garbage} end
-local kept, wrong = read_state(state)
-if not kept then return {'corrupt', state, wrong} end
+-- include basis.lua
 -- include wake.lua
 -- include watch.lua
 
-local named, bad_name, bad_text = read_limits(limits)
-if not named then return {'misconfigured', limits, bad_name, bad_text} end
-local refused_for = math.max(bucket_wait(budget, 1), closed_for('queue'))
+local refused_for = math.max(own.max > 0 and buckets.wait(budget, 1) or 0, closed_for('queue'))
 for _, limit in ipairs(named) do
-  if for_all(limit) and not limit.shadow then
+  if limited.for_all(limit) and not limit.shadow then
     local b = limited.bucket(limit)
     if limited.broken then return limited.broken end
-    refused_for = math.max(refused_for, bucket_wait(b, 1))
+    refused_for = math.max(refused_for, buckets.wait(b, 1))
   end
 end
 

@@ -33,13 +33,6 @@ local rest      = 11        -- ARGV[rest...], four a key value with a rule of it
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
 -- include limits.lua
 -- include leases.lua
@@ -48,7 +41,7 @@ if not kept then return {'corrupt', state, wrong} end
 -- include wake.lua
 -- include audit.lua
 local before = call('HGET', limits, name)
-local old = before and parse_limit(name, before)
+local old = before and limited.parse(name, before)
 if op ~= 'set' and not before then return {'unknown', name} end
 if #ARGV >= rest + 2000 then return {'refused', 'values', text(math.ceil((#ARGV - rest + 1) / 4)), ''} end
 local sleeping = call('ZCARD', lines) > 0
@@ -114,7 +107,7 @@ if op == 'set' then
     window = '1'
     if unit ~= '*' then return {'refused', 'unit', unit, '*'} end
   end
-  local rule, field, value = read_rule(max, window, algorithm, burst)
+  local rule, field, value = rules.read(max, window, algorithm, burst)
   if not rule then return {'refused', field == 'duration' and 'window' or field, value or '', ''} end
   if rule.max == 0 then return {'refused', 'max', max, ''} end
   local bursts = algorithm == 'token_bucket' or algorithm == 'leaky_bucket'
@@ -131,7 +124,7 @@ if op == 'set' then
     else
       local own_window = ARGV[i + 2] ~= '' and ARGV[i + 2] or window
       local own_burst = ARGV[i + 3] ~= '' and ARGV[i + 3] or '0'
-      local own_rule, own_field, own_value = read_rule(ARGV[i + 1], own_window, algorithm, own_burst)
+      local own_rule, own_field, own_value = rules.read(ARGV[i + 1], own_window, algorithm, own_burst)
       if by == '*' then return {'refused', 'override', ARGV[i], 'by'} end
       if not own_rule then return {'refused', own_field == 'duration' and 'window' or own_field, own_value or '', ARGV[i]} end
       if own_rule.burst > 0 and not bursts then return {'refused', 'no burst', own_burst, algorithm} end
@@ -145,11 +138,11 @@ if op == 'set' then
   text_of = table.concat({bucket, algorithm, max, window, text(rule.burst), by, unit, mode, text(n), text(now), reason}, ' ')
   if algorithm == 'concurrency' and not old then
     -- It counts the leases that exist; what is more than a script may count at once is counted by the claims.
-    local limit = parse_limit(name, text_of)
+    local limit = limited.parse(name, text_of)
     local members = call('ZRANGE', active, '0', '999', 'WITHSCORES')
     for i = 1, #members, 2 do
       local record = tonumber(members[i + 1]) > now and read_header(string.match(members[i], '^[^|]+')) or ''
-      if place_of(record) then table.insert(count, {members[i], members[i + 1], count_places(members[i], record, {limit})}) end
+      if place_of(record) then table.insert(count, {members[i], members[i + 1], leased.count(members[i], record, {limit})}) end
     end
     uncounted_left = call('ZCARD', active) > 1000
   end
@@ -166,7 +159,7 @@ elseif old and old.by and not ARGV[rest] then
   bucket = bucket_name()
   text_of = bucket .. string.sub(before, #old.bucket + 1)
 elseif old then
-  wipe = bucket_id(old, old.by and ARGV[rest] or nil)
+  wipe = limited.bucket_id(old, old.by and ARGV[rest] or nil)
   call('EXISTS', limiter .. ':' .. wipe, prefix .. 'hold:' .. wipe)
 else
   return {'refused', 'limit', before, ''}
@@ -204,7 +197,7 @@ if noted then call('HSET', removed, old.bucket, noted) end
 for _, former_bucket in ipairs(drained) do call('HDEL', removed, former_bucket) end
 for i = 1, #changes, 2 do call('HSET', overrides, changes[i], changes[i + 1]) end
 for _, id in ipairs(drops) do call('HDEL', overrides, id) end
-write_counted(count)
+leased.write(count)
 if uncounted_left then call('ZUNIONSTORE', uncounted, '2', uncounted, active, 'AGGREGATE', 'MAX') end
 -- All lines are judged anew, in steps by the claims.
 if sleeping and stale_lines then

@@ -164,8 +164,8 @@ local rest      = 1
 local reply = {'read'}
 for i = rest, #ARGV do
   local place = place_of(ARGV[i])
-  table.insert(reply, not place and '' or table.concat({text(place), counter(ARGV[i], ATTEMPTS),
-    counter(ARGV[i], DEFERRALS), counter(ARGV[i], RECLAIMS)}, ' '))
+  table.insert(reply, not place and '' or table.concat({text(place), counters.read(ARGV[i], 'attempts'),
+    counters.read(ARGV[i], 'deferrals'), counters.read(ARGV[i], 'reclaims')}, ' '))
 end
 return reply
 `, "read")

@@ -58,9 +58,9 @@ for n, job in ipairs(jobs) do
   local key = job_key(job.id)
   call('ZREM', dead, job.id)
   call('HDEL', errors, job.id)
-  call('SETRANGE', key, tostring(SEQUENCE[1]), sequence_hex(seq))
-  set_counter(key, ATTEMPTS, 0)
-  set_counter(key, RECLAIMS, 0)
+  call('SETRANGE', key, tostring(counters.sequence[1]), sequence_hex(seq))
+  counters.write(key, 'attempts', 0)
+  counters.write(key, 'reclaims', 0)
   call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
 end
 if #jobs > 0 then

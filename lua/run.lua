@@ -62,7 +62,7 @@ for n, job in ipairs(jobs) do
     call('ZADD', back, text(job.place), job.id)
   else
     seq = seq + 1
-    call('SETRANGE', job_key(job.id), tostring(SEQUENCE[1]), sequence_hex(seq))
+    call('SETRANGE', job_key(job.id), tostring(counters.sequence[1]), sequence_hex(seq))
     call('RPUSH', lists[math.floor(job.place / 1125899906842624)], job.id)
   end
 end

@@ -126,24 +126,22 @@ func file(path string) string {
 	return string(text)
 }
 
-// assemble puts the includes in place, one level deep, and says where each line came from.
+// assemble puts the includes in place, those within them too, and says where each line came from.
 func assemble(name, source string) (text string, lines []string) {
 	var out strings.Builder
-	add := func(file, line string, number int) {
-		out.WriteString(line)
-		out.WriteByte('\n')
-		lines = append(lines, file+":"+strconv.Itoa(number))
-	}
-	for i, line := range strings.Split(strings.TrimSuffix(source, "\n"), "\n") {
-		m := includeLine.FindStringSubmatch(line)
-		if m == nil {
-			add(name+".lua", line, i+1)
-			continue
-		}
-		for j, included := range strings.Split(strings.TrimSuffix(file("include/"+m[1]), "\n"), "\n") {
-			add("include/"+m[1], included, j+1)
+	var add func(path, source string)
+	add = func(path, source string) {
+		for i, line := range strings.Split(strings.TrimSuffix(source, "\n"), "\n") {
+			if m := includeLine.FindStringSubmatch(line); m != nil {
+				add("include/"+m[1], file("include/"+m[1]))
+				continue
+			}
+			out.WriteString(line)
+			out.WriteByte('\n')
+			lines = append(lines, path+":"+strconv.Itoa(i+1))
 		}
 	}
+	add(name+".lua", source)
 	return out.String(), lines
 }
 
@@ -155,11 +153,16 @@ type reply struct {
 
 // run calls the script with the queue's keys and the fields of args in the script's order, then rest.
 func (s *script[A]) run(ctx context.Context, client valkey.Client, keys Keys, args A, rest ...string) (reply, error) {
-	names := make([]string, len(s.keys))
+	return s.call(ctx, client, s.names(keys, 0), args, rest)
+}
+
+// names are the queue's keys that the script declares, with room for some more.
+func (s *script[A]) names(keys Keys, more int) []string {
+	names := make([]string, len(s.keys), len(s.keys)+more)
 	for i, name := range s.keys {
 		names[i] = keys.named[name]
 	}
-	return s.call(ctx, client, names, args, rest)
+	return names
 }
 
 func (s *script[A]) call(ctx context.Context, client valkey.Client, keys []string, args A, rest []string) (reply, error) {

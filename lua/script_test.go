@@ -112,7 +112,7 @@ func TestErrorsNameTheFileAndLine(t *testing.T) {
 	q := newQueue(t)
 	for body, says := range map[string]string{
 		"local x = nothing":          "emq: probe: probe.lua:5: Script attempted to access nonexistent global variable 'nothing'",
-		"counter('x', nil)":          "emq: probe: " + lua.LineOf("claim", "tonumber(string.sub(head, field") + ": attempt to index",
+		"counters.read('x', '')":     "emq: probe: " + lua.LineOf("claim", "tonumber(string.sub(head, field") + ": attempt to index",
 		"call('PEXPIRE', meta, 'x')": "value is not an integer",
 		"text('x')":                  "emq: probe: " + lua.LineOf("claim", "string.format('%.0f', n)") + ": bad argument",
 	} {

@@ -50,9 +50,11 @@ func Settle(ctx context.Context, c valkey.Client, keys Keys, process string, seq
 	// Jobs that are complete and leave nothing go first, in one word each.
 	order := make([]int, 0, len(jobs))
 	rest := make([]string, 0, 2*len(jobs))
+	names := settleScript.names(keys, len(jobs))
 	for i, j := range jobs {
 		if j.plain() {
 			order = append(order, i)
+			names = append(names, keys.Job(j.ID))
 			rest = append(rest, j.ID+"|"+j.Token)
 		}
 	}
@@ -63,7 +65,7 @@ func Settle(ctx context.Context, c valkey.Client, keys Keys, process string, seq
 			rest = append(rest, j.Outcome, j.ID, j.Token, strconv.FormatInt(j.Wait.Milliseconds(), 10), j.Text, costs(j.Costs))
 		}
 	}
-	r, err := settleScript.run(ctx, c, keys, settleArgs{process, sequence, remember.Milliseconds(), plain}, rest...)
+	r, err := settleScript.call(ctx, c, names, settleArgs{process, sequence, remember.Milliseconds(), plain}, rest)
 	if err != nil {
 		return nil, err
 	}

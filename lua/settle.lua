@@ -20,6 +20,7 @@ local completed = KEYS[17]
 local errors    = KEYS[18]
 local wake      = KEYS[19]
 local audit     = KEYS[20]
+local records   = 20        -- KEYS[records + n]: the record of the n-th job that is complete and leaves nothing
 local process   = ARGV[1]   -- who settles; its calls follow one another
 local sequence  = ARGV[2]   -- the number of this call
 local remember  = tonumber(ARGV[3])   -- how long its answers are kept, ms
@@ -27,15 +28,7 @@ local plain     = tonumber(ARGV[4])   -- how many jobs are complete and leave no
 local rest      = 5         -- ARGV[rest...]: those as id|token; then six a job: outcome, id, token, ms, text, real costs as 'unit=n unit=n'
 -- include num.lua
 -- include settings.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
--- include concurrency.lua
 -- include record.lua
 -- include state.lua
 
@@ -63,11 +56,7 @@ local failures = call('HLEN', errors)
 
 local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true, limited = true}
 local members, keys, results = {}, {}, {}
-local of_jobs = job_key('')
-for n = 1, plain do
-  local member = ARGV[rest + n - 1]
-  members[n], keys[n] = member, of_jobs .. string.match(member, '^[^|]*')
-end
+for n = 1, plain do members[n], keys[n] = ARGV[rest + n - 1], KEYS[records + n] end
 for i = rest + plain, #ARGV, 6 do
   if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead, limited') end
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
@@ -75,8 +64,8 @@ for i = rest + plain, #ARGV, 6 do
   table.insert(results, prefix .. 'result:' .. ARGV[i + 1])
 end
 local ends = call('ZMSCORE', active, unpack(members))
-call('EXISTS', unpack(keys))
-if #results > 0 then call('EXISTS', unpack(results)) end
+call('EXISTS', keys[1]) -- may they be written? all or none
+if #results > 0 then call('EXISTS', results[1]) end
 
 local answers, jobs, seen = {}, {}, {}
 local left, removed, done = {}, {}, 0 -- the members that end, the plain ones first; keys of jobs that go; how many plain ones
@@ -105,7 +94,7 @@ end
 
 -- What the leases held: the places under concurrency limits come free, and of costs the difference to the real ones is given back
 -- or charged. Whoever waits for it can run.
-local words, freed, ready = read_leases(left), {}, false
+local words, freed, ready = call('HLEN', leases) > 0 and leased.read(left) or {}, {}, false
 local seq = kept.seq
 limited.opening = text(seq + 1)
 
@@ -115,17 +104,17 @@ local function settle_cost(limit, value, real, took)
   if not b then return end
   if real < took[1] then
     -- What a reset, or another limit of that name, made whole since is not given back again.
-    if took[3] == limited.id(b) then bucket_return(b, took[1] - real, took[2], took[1]) end
+    if took[3] == limited.id(b) then buckets.give_back(b, took[1] - real, took[2], took[1]) end
     if if_readable(line.ready, limited.id(b)) then ready = true end
   else
     if b.algorithm == 'fixed_window' and not b.open and real > took[1] then seq = kept.seq + 1 end
-    bucket_charge(b, real - took[1])
+    buckets.charge(b, real - took[1])
   end
 end
 
 local named
 for member, held in pairs(words) do
-  freed[member] = readable_places(held)
+  freed[member] = leased.readable_places(held)
   for _, bucket in ipairs(freed[member]) do
     if_readable(line.ready, bucket)
     ready = true
@@ -137,14 +126,14 @@ for _, job in ipairs(jobs) do
     local took = {}
     for _, word in ipairs(words[job.member] or {}) do
       local bucket, n, mark = string.match(word, '^([^|]+)|[^|]+|([^|]+)|([^|]+)$')
-      if bucket then took[same_limit(bucket)] = {whole(n) or 0, mark, bucket} end
+      if bucket then took[leased.same_limit(bucket)] = {whole(n) or 0, mark, bucket} end
     end
-    local job_keys = header(job.head)
+    local job_keys = headers.read(job.head)
     for unit, n in string.gmatch(job.costs, '(%S+)=(%d+)') do
       for _, limit in ipairs(named) do
         local real, value = whole(n), limit.by and job_keys[limit.by]
         if real and limit.unit == unit and (value or not limit.by) then
-          settle_cost(limit, value, real, took[same_limit(bucket_id(limit, value))] or {0})
+          settle_cost(limit, value, real, took[leased.same_limit(limited.bucket_id(limit, value))] or {0})
         end
       end
     end
@@ -158,7 +147,7 @@ for _, job in ipairs(jobs) do
     local key, why = string.match(job.text, '^([^\n]*)\n(.*)$')
     local what = 'queue'
     if key and key ~= '' then
-      local value = header(job.head)[key]
+      local value = headers.read(job.head)[key]
       what = value and key .. ':' .. value
     end
     if what and job.ms > 0 then
@@ -174,11 +163,11 @@ local over_closed = if_readable(function()
 end) or {}
 
 -- ---- Write ----
-for member, buckets in pairs(freed) do
-  for _, bucket in ipairs(buckets) do call('ZREM', limiter .. ':' .. bucket, member) end
+for member, places in pairs(freed) do
+  for _, bucket in ipairs(places) do call('ZREM', limiter .. ':' .. bucket, member) end
   call('HDEL', leases, member)
 end
-for _, b in ipairs(limited.list) do bucket_write(b) end
+for _, b in ipairs(limited.list) do buckets.write(b) end
 if line.known() then line.write() end
 for _, what in ipairs(over_closed) do
   call('ZREM', closed, what)
@@ -202,16 +191,16 @@ for _, job in ipairs(jobs) do
       if job.text ~= '' then call('SET', job.result, job.text, 'PX', text(job.ms)) end
     end
   elseif job.outcome == 'retry' then
-    set_counter(job.key, ATTEMPTS, counter(job.head, ATTEMPTS) + 1)
-    set_counter(job.key, RECLAIMS, 0)
+    counters.write(job.key, 'attempts', counters.read(job.head, 'attempts') + 1)
+    counters.write(job.key, 'reclaims', 0)
     call('HSET', errors, job.id, 'retry\n' .. job.text)
   elseif job.outcome == 'defer' then
-    set_counter(job.key, DEFERRALS, counter(job.head, DEFERRALS) + 1)
-    set_counter(job.key, RECLAIMS, 0)
+    counters.write(job.key, 'deferrals', counters.read(job.head, 'deferrals') + 1)
+    counters.write(job.key, 'reclaims', 0)
   elseif job.outcome == 'back' or job.outcome == 'limited' then
     if job.outcome == 'limited' then
-      set_counter(job.key, DEFERRALS, counter(job.head, DEFERRALS) + 1)
-      set_counter(job.key, RECLAIMS, 0)
+      counters.write(job.key, 'deferrals', counters.read(job.head, 'deferrals') + 1)
+      counters.write(job.key, 'reclaims', 0)
     end
     call('ZADD', back, text(job.place), job.id)
     handed_back = true
@@ -221,7 +210,7 @@ for _, job in ipairs(jobs) do
       call('SET', job.key, lost_record(now))
       why = 'missing\nthe server lost the record of this job'
     else
-      set_counter(job.key, ATTEMPTS, counter(job.head, ATTEMPTS) + 1)
+      counters.write(job.key, 'attempts', counters.read(job.head, 'attempts') + 1)
     end
     call('ZADD', dead, text(now), job.id)
     call('HSET', errors, job.id, why)

@@ -9,13 +9,6 @@ local window    = tonumber(ARGV[5])
 local burst     = tonumber(ARGV[6])
 local options   = ARGV[7]
 -- include num.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
 local now = clock()
 if op == 'reset' then
@@ -23,24 +16,24 @@ if op == 'reset' then
   call('UNLINK', bucket)
   return {'decision', now, 1, 0, max == 0 and -1 or max, 0, 0, 0}
 end
-local b = new_bucket(bucket, algorithm, max, window, burst, options)
-local valid, garbage = bucket_read(b, now)
+local b = buckets.new(bucket, algorithm, max, window, burst, options)
+local valid, garbage = buckets.read(b, now)
 if not valid then return {'corrupt', bucket, garbage} end
 
 local retry, granted, delay = 0, 0, 0
 if op == 'refund' then
-  bucket_refund(b, n)
+  buckets.refund(b, n)
 elseif op == 'peek' then
-  retry = bucket_wait(b, n)
-  if retry == 0 and n > 0 then delay = bucket_delay(b) end
+  retry = buckets.wait(b, n)
+  if retry == 0 and n > 0 then delay = buckets.delay(b) end
 elseif n > 0 then
   local want = op == 'upto' and math.max(1, math.min(n, b.free)) or n
-  retry = bucket_ask(b, want)
+  retry = buckets.ask(b, want)
   if retry == 0 then
-    granted, delay = want, bucket_delay(b)
-    bucket_spend(b, granted)
+    granted, delay = want, buckets.delay(b)
+    buckets.spend(b, granted)
   end
 end
-local reset = bucket_reset_in(b)
-if n > 0 and op ~= 'peek' and retry >= 0 then bucket_write(b) end
+local reset = buckets.reset_in(b)
+if n > 0 and op ~= 'peek' and retry >= 0 then buckets.write(b) end
 return {'decision', now, retry == 0 and 1 or 0, granted, max == 0 and -1 or b.free, retry, reset, delay}

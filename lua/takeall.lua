@@ -5,39 +5,32 @@ local op     = ARGV[1]   -- take, upto
 local n      = tonumber(ARGV[2])
 local rest   = 3         -- five for each bucket: algorithm, max, window, burst, options
 -- include num.lua
--- include ratio.lua
--- include fixed_window.lua
--- include sliding_log.lua
--- include sliding_window_counter.lua
--- include level.lua
--- include token_bucket.lua
--- include leaky_bucket.lua
 -- include bucket.lua
 local now = clock()
-local buckets, want = {}, n
+local list, want = {}, n
 for i, key in ipairs(KEYS) do
   local at = rest + 5 * (i - 1)
-  local b = new_bucket(key, ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4])
-  local valid, garbage = bucket_read(b, now)
+  local b = buckets.new(key, ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4])
+  local valid, garbage = buckets.read(b, now)
   if not valid then return {'corrupt', key, garbage} end
-  buckets[i] = b
+  list[i] = b
   if op == 'upto' then want = math.min(want, b.free) end
 end
 if n > 0 and want == 0 then want = 1 end -- upto: what they wait for
 
 -- The longest wait of those that deny; never if one never grants.
 local retry = 0
-for _, b in ipairs(buckets) do
-  b.wait = bucket_ask(b, want)
+for _, b in ipairs(list) do
+  b.wait = buckets.ask(b, want)
   retry = (retry < 0 or b.wait < 0) and -1 or math.max(retry, b.wait)
 end
 local granted = retry == 0 and want or 0
 
 local free, reset, delay, each = math.huge, 0, 0, {}
-for _, b in ipairs(buckets) do
-  local b_delay = granted > 0 and bucket_delay(b) or 0
-  bucket_spend(b, granted)
-  local b_reset = bucket_reset_in(b)
+for _, b in ipairs(list) do
+  local b_delay = granted > 0 and buckets.delay(b) or 0
+  buckets.spend(b, granted)
+  local b_reset = buckets.reset_in(b)
   free, reset, delay = math.min(free, b.free), math.max(reset, b_reset), math.max(delay, b_delay)
   for _, value in ipairs({b.wait, b.max == 0 and -1 or b.free, b_reset, b_delay}) do
     each[#each + 1] = value
@@ -48,8 +41,8 @@ for _, value in ipairs(each) do
   reply[#reply + 1] = value
 end
 if n > 0 and retry >= 0 then
-  for _, b in ipairs(buckets) do
-    bucket_write(b)
+  for _, b in ipairs(list) do
+    buckets.write(b)
   end
 end
 return reply

@@ -15,6 +15,7 @@ import (
 // run is one claimed job on its way through its handler to its settlement.
 type run struct {
 	job     *Job
+	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	started time.Time
 	over    atomic.Bool // its outcome was decided: it returned, or was handed back without it
@@ -22,10 +23,11 @@ type run struct {
 	stuck   bool        // past its hard cap; owned by the extender
 }
 
-// start runs a claimed job in a goroutine of its own, which holds one slot.
+// start runs a claimed job in a goroutine that holds one slot: one that ran others before, whose stack has grown as far as handlers need,
+// or a new one.
 func (w *Worker) start(working context.Context, job *Job) {
 	ctx, cancel := context.WithCancelCause(working)
-	r := &run{job: job, cancel: cancel, started: time.Now()}
+	r := &run{job: job, ctx: ctx, cancel: cancel, started: time.Now()}
 	if !w.enter(r) {
 		// An earlier lease of this job still runs in this process: not beside it.
 		cancel(nil)
@@ -40,11 +42,19 @@ func (w *Worker) start(working context.Context, job *Job) {
 		w.giveSlots(1)
 		return
 	}
-	go w.handle(ctx, r)
+	select {
+	case w.next <- r:
+	default:
+		go func() {
+			for ; r != nil; r = <-w.next {
+				w.handle(r)
+			}
+		}()
+	}
 }
 
-func (w *Worker) handle(ctx context.Context, r *run) {
-	job := r.job
+func (w *Worker) handle(r *run) {
+	ctx, job := r.ctx, r.job
 	w.meter.Busy(1)
 	var traceParent, traceState string
 	if w.meter != nil {

@@ -48,6 +48,7 @@ func TestSecondLeaseOfARunningJobWaits(t *testing.T) {
 	release := make(chan struct{})
 	w, err := New(client, name, func(context.Context, *Job) error { <-release; return nil }, Options{Concurrency: 2})
 	require.NoError(t, err)
+	defer close(w.next)
 	_, err = q.Enqueue(ctx, queue.Job{})
 	require.NoError(t, err)
 	b, err := w.claimer.Claim(ctx, 1)

@@ -57,6 +57,7 @@ type Worker struct {
 
 	slots    chan struct{} // one token per free handler slot
 	outcomes chan claim.Outcome
+	next     chan *run // to a goroutine that waits for its next run; closed when no more is started
 
 	mu      sync.Mutex
 	running map[*Job]*run   // claimed and not yet settled; owned by mu
@@ -101,7 +102,7 @@ func New(client valkey.Client, name string, handler Handler, opts Options) (*Wor
 	w := &Worker{
 		claimer: claimer, handler: Chain(handler, opts.Middleware...), opts: opts, log: log.With("queue", name),
 		meter: opts.Claim.Meter.Queue(name), stop: make(chan struct{}), abort: make(chan struct{}),
-		slots: make(chan struct{}, opts.Concurrency), outcomes: make(chan claim.Outcome, opts.Concurrency),
+		slots: make(chan struct{}, opts.Concurrency), outcomes: make(chan claim.Outcome, opts.Concurrency), next: make(chan *run),
 		running: map[*Job]*run{}, ids: map[string]*run{},
 	}
 	w.idle = sync.NewCond(&w.mu)
@@ -167,6 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		stopClaiming()
 	})()
 	w.fetchLoop(fetching, claiming, working)
+	close(w.next)
 
 	left := w.drain(stopHandlers, stopSettling)
 	close(w.outcomes)

@@ -5,6 +5,9 @@ local kept, wrong = read_state(state)
 if not kept then return {'corrupt', state, wrong} end
 local named, bad_name, bad_text = read_limits(limits)
 if not named then return {'misconfigured', limits, bad_name, bad_text} end
-local budget = new_bucket(limiter, own.algorithm, own.max, own.duration, own.burst, '')
-local valid, garbage = bucket_read(budget, now)
-if not valid then return {'corrupt', limiter, garbage} end
+local budget = {max = 0, free = math.huge, count = 0}
+if own.max > 0 then
+  budget = buckets.new(limiter, own.algorithm, own.max, own.duration, own.burst, '')
+  local valid, garbage = buckets.read(budget, now)
+  if not valid then return {'corrupt', limiter, garbage} end
+end

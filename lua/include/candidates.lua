@@ -1,6 +1,73 @@
 -- The jobs that a claim may hand out, by place: those of the lists, read in chunks from their heads; jobs that come back to a place of
 -- their own; and the heads of open lines.
-local candidates = {
+local candidates = lazily(function(candidates)
+  -- Puts a job in by its place among those that are not judged yet.
+  function candidates.insert(job)
+    local c = candidates
+    local low, high = c.next, #c.returning + 1
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if c.returning[middle][1] <= job[1] then low = middle + 1 else high = middle end
+    end
+    table.insert(c.returning, low, job)
+  end
+
+  -- The head of an open line is one of them.
+  function candidates.serve(l)
+    local place, id = line.head(l)
+    if place then candidates.insert({place, id, 'line', l}) end
+  end
+
+  -- Is a job that was the head of an open line still that? An earlier one may have joined, and closed it.
+  function candidates.served(job)
+    local l = job[4]
+    if l.where ~= 'open' then return false end
+    local _, id = line.head(l)
+    return id == job[2]
+  end
+
+  -- A bucket has more to give: its line is judged anew, unless its head is the job that was judged just now.
+  function candidates.reopen(b, place, id)
+    if not b.line then return end
+    local head, head_id = line.head(b.line)
+    if head and head_id ~= id then
+      if head > place then
+        line.open(b.line)
+        candidates.serve(b.line)
+      end
+    end
+  end
+
+  function candidates.sort()
+    table.sort(candidates.returning, function(a, b) return a[1] < b[1] end)
+  end
+
+  -- Reads the lines whose time has come. Returns whether there are more.
+  function candidates.read_lines(most)
+    local anew = call('ZRANGE', stale, '0', text(most - 1))
+    for _, bucket in ipairs(anew) do line.open(line.of(bucket, 'stale')) end
+    local awake = call('ZRANGE', lines, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(most))
+    for _, bucket in ipairs(awake) do line.open(line.of(bucket, 'asleep', now)) end
+    candidates.woken = #awake
+    local heads = candidates.first(open, most)
+    for i = 1, #heads, 2 do line.of(heads[i], 'open') end
+    for _, l in ipairs(line.list) do
+      if l.where == 'open' then candidates.serve(l) end
+    end
+    return #anew == most or #awake == most
+  end
+
+  -- The place of a job in the lists, false if its record is lost.
+  function candidates.place(id, record)
+    return candidates.tail_places[id] or place_of(record) or false
+  end
+
+  -- The head of a line stays where it is until a time.
+  function candidates.stay(job, wake)
+    line.sleep(job[4], wake)
+    candidates.next = candidates.next + 1
+  end
+end, {
   returning = {},                -- jobs at a place of their own, in its order: {place, id, from, line}
   tails = {{}, {}, {}, {}},      -- due jobs at the end of the lists, by priority
   tail_places = {},
@@ -13,44 +80,7 @@ local candidates = {
   next = 1,                      -- of returning
   first_of_lists = {0, '', 'list'}, -- one table for them all, since one is looked at at a time
   priority = 1, in_tail = false, ids = {}, records = {}, at = 1, -- the chunk of the lists that was read
-}
-
--- Puts a job in by its place among those that are not judged yet.
-function candidates.insert(job)
-  local c = candidates
-  local low, high = c.next, #c.returning + 1
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if c.returning[middle][1] <= job[1] then low = middle + 1 else high = middle end
-  end
-  table.insert(c.returning, low, job)
-end
-
--- The head of an open line is one of them.
-function candidates.serve(l)
-  local place, id = line.head(l)
-  if place then candidates.insert({place, id, 'line', l}) end
-end
-
--- Is a job that was the head of an open line still that? An earlier one may have joined, and closed it.
-function candidates.served(job)
-  local l = job[4]
-  if l.where ~= 'open' then return false end
-  local _, id = line.head(l)
-  return id == job[2]
-end
-
--- A bucket has more to give: its line is judged anew, unless its head is the job that was judged just now.
-function candidates.reopen(b, place, id)
-  if not b.line then return end
-  local head, head_id = line.head(b.line)
-  if head and head_id ~= id then
-    if head > place then
-      line.open(b.line)
-      candidates.serve(b.line)
-    end
-  end
-end
+})
 
 -- Reads the first members of a set of places; no place after them is judged if there are more.
 function candidates.first(set, most)
@@ -68,26 +98,6 @@ function candidates.read_set(set, from, skip, most)
   for i = 1, #found, 2 do
     if not skip[found[i]] then table.insert(candidates.returning, {tonumber(found[i + 1]), found[i], from}) end
   end
-end
-
-function candidates.sort()
-  table.sort(candidates.returning, function(a, b) return a[1] < b[1] end)
-end
-
--- Reads the lines whose time has come. Returns whether there are more.
-function candidates.read_lines(most)
-  if not line.some then return false end
-  local anew = call('ZRANGE', stale, '0', text(most - 1))
-  for _, bucket in ipairs(anew) do line.open(line.of(bucket, 'stale')) end
-  local awake = call('ZRANGE', lines, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(most))
-  for _, bucket in ipairs(awake) do line.open(line.of(bucket, 'asleep', now)) end
-  candidates.woken = #awake
-  local heads = candidates.first(open, most)
-  for i = 1, #heads, 2 do line.of(heads[i], 'open') end
-  for _, l in ipairs(line.list) do
-    if l.where == 'open' then candidates.serve(l) end
-  end
-  return #anew == most or #awake == most
 end
 
 -- The head of the lists: id and record, or nil. want says how many records are worth reading at once.
@@ -121,11 +131,6 @@ end
 function candidates.looks_right(record)
   local first = string.byte(record)
   return first and first >= 49 and first <= 52 and #record > HEAD
-end
-
--- The place of a job in the lists, false if its record is lost.
-function candidates.place(id, record)
-  return candidates.tail_places[id] or place_of(record) or false
 end
 
 -- The job with the lowest place: {place, id, from, line, record}, where place is false if its record is lost; nil for none.
@@ -174,12 +179,6 @@ function candidates.leave(job)
     line.leave(job[4], id)
     if job[4].where == 'open' then candidates.serve(job[4]) end
   end
-end
-
--- The head of a line stays where it is until a time.
-function candidates.stay(job, wake)
-  line.sleep(job[4], wake)
-  candidates.next = candidates.next + 1
 end
 
 function candidates.write()

@@ -7,19 +7,21 @@ local function closed_for(what)
   return till and math.max(0, tonumber(till) - now) or 0
 end
 
--- A bucket that grants nothing until then. The name of a limit never begins with '='.
-local shut = {
-  wait = function(b) return b.shut end,
-  spend = function() end,
-  reset_in = function(b) return b.shut end,
-  write = function() end,
-}
+local closing = lazily(function(closing)
+  -- A bucket that grants nothing until then. The name of a limit never begins with '='.
+  local shut = {
+    wait = function(b) return b.shut end,
+    spend = function() end,
+    reset_in = function(b) return b.shut end,
+    write = function() end,
+  }
 
-local function shut_bucket(what, ms)
-  return {id = '=' .. what, key = closed, rule = shut, shut = ms, now = now, cap = math.huge, free = 0, max = 0}
-end
+  function closing.bucket(what, ms)
+    return {id = '=' .. what, key = closed, rule = shut, shut = ms, now = now, cap = math.huge, free = 0, max = 0}
+  end
 
--- The bucket of a key value that is closed, by its name in lines.
-local function closed_id(key, value)
-  return '=' .. key .. ':' .. encoded(value)
-end
+  -- The bucket of a key value that is closed, by its name in lines.
+  function closing.id(key, value)
+    return '=' .. key .. ':' .. limited.encoded(value)
+  end
+end)

@@ -26,5 +26,3 @@ local concurrency = lazily(function(concurrency)
 
   function concurrency.write() end
 end)
-
-algorithms.concurrency = concurrency

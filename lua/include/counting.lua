@@ -4,10 +4,10 @@ for i = 1, #counting.members, 2 do
   local member = counting.members[i]
   local till = call('ZSCORE', active, member)
   local record = till and tonumber(till) > now and read_header(string.match(member, '^[^|]+')) or ''
-  if place_of(record) then table.insert(counting.leases, {member, till, count_places(member, record, named)}) end
+  if place_of(record) then table.insert(counting.leases, {member, till, leased.count(member, record, named)}) end
 end
 
 function counting.write()
   for i = 1, #counting.members, 2 do call('ZREM', uncounted, counting.members[i]) end
-  write_counted(counting.leases)
+  leased.write(counting.leases)
 end

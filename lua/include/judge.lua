@@ -52,7 +52,7 @@ local judge = lazily(function(judge)
   function judge.wait()
     local latest, name = 0, ''
     for _, b in ipairs(globals) do
-      local wait = bucket_wait(b, 1)
+      local wait = buckets.wait(b, 1)
       if wait > latest then latest, name = wait, (b.limit or b.shut) and limited.id(b) or '' end
     end
     return latest, name
@@ -76,18 +76,18 @@ local judge = lazily(function(judge)
     asks.n = 0
     if by == shadows and #by == 0 or by == judged and judge.all_alike then return asks end
     local names = by == judged and some_closed and {}
-    local keys, costs = header(record, names)
+    local keys, costs = headers.read(record, names)
     for i = 1, #by do
       local limit = by[i]
-      local value, n = falls_under(limit, keys, costs)
+      local value, n = limited.falls_under(limit, keys, costs)
       if n > 0 then judge.ask(asks, limit.buckets and limit.buckets[value or ''] or judge.bucket(limit, value), n) end
     end
     if names then
       for _, key in ipairs(names) do
-        local value, id = keys[key], closed_id(key, keys[key])
+        local value, id = keys[key], closing.id(key, keys[key])
         if shut_buckets[id] == nil then
           local ms = closed_for(key .. ':' .. value)
-          shut_buckets[id] = ms > 0 and shut_bucket(key .. ':' .. encoded(value), ms)
+          shut_buckets[id] = ms > 0 and closing.bucket(key .. ':' .. limited.encoded(value), ms)
           if ms > 0 then shut_buckets[id].line = line.of(id) end
         end
         if shut_buckets[id] then judge.ask(asks, shut_buckets[id], 1) end
@@ -108,7 +108,7 @@ local judge = lazily(function(judge)
     if n <= b.free and not b.hold then return 0 end
     local held = judge.held_from(b, place, id)
     if n <= b.free - held then return 0 end
-    local wait = bucket_wait(b, n + held)
+    local wait = buckets.wait(b, n + held)
     if held > 0 and (wait < 0 or wait > b.hold.till - now) then wait = b.hold.till - now end
     return wait
   end
@@ -164,7 +164,7 @@ local judge = lazily(function(judge)
       local b = ask[1]
       if b.shut or ask.behind or judge.held_from(b, place, id) > 0 then return false end
       if ask.refused then
-        local wait = b.algorithm == 'concurrency' and lease or bucket_wait(b, ask[2])
+        local wait = b.algorithm == 'concurrency' and lease or buckets.wait(b, ask[2])
         till = math.max(till, now + wait)
       end
     end
@@ -191,9 +191,9 @@ local judge = lazily(function(judge)
       spent.words = (spent.words and spent.words .. ' ' or '') .. limited.id(b)
     elseif b.marked then
       spent = spent or {places = {}}
-      spent.words = (spent.words and spent.words .. ' ' or '') .. limited.id(b) .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. bucket_mark(b)
+      spent.words = (spent.words and spent.words .. ' ' or '') .. limited.id(b) .. '|' .. b.limit.unit .. '|' .. text(n) .. '|' .. buckets.mark(b)
     end
-    bucket_spend(b, n)
+    buckets.spend(b, n)
     return spent
   end
 
@@ -250,7 +250,7 @@ local judge = lazily(function(judge)
 
   function judge.write()
     for _, b in ipairs(limited.list) do
-      bucket_write(b)
+      buckets.write(b)
       if b.hold_changed and b.hold then
         local h = b.hold
         call('SET', judge.hold_key(b), text(h.place) .. ' ' .. text(h.n) .. ' ' .. text(now) .. ' ' .. text(h.till) .. ' ' .. h.id, 'PX', text(h.till - now))
@@ -263,11 +263,11 @@ local judge = lazily(function(judge)
   -- Sorts the limits by name by what they do. Jobs of a closed queue wait for it as for a budget.
   function judge.sort_named(limits)
     local shut_for = closed_for('queue')
-    if shut_for > 0 then globals[#globals + 1] = shut_bucket('queue', shut_for) end
+    if shut_for > 0 then globals[#globals + 1] = closing.bucket('queue', shut_for) end
     for _, limit in ipairs(limits) do
       if limit.shadow then
         shadows[#shadows + 1] = limit
-      elseif for_all(limit) then
+      elseif limited.for_all(limit) then
         globals[#globals + 1] = judge.bucket(limit)
       else
         limit.lines = true -- jobs that it refuses stand in line
@@ -307,6 +307,6 @@ end
 -- Spends what n granted jobs cost of the limits for all jobs, where leases hold nothing of it.
 function judge.spend_simply(n)
   if judge.simple then
-    for i = 1, #globals do bucket_spend(globals[i], n) end
+    for i = 1, n > 0 and #globals or 0 do globals[i].rule.spend(globals[i], n) end
   end
 end

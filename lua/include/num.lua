@@ -12,14 +12,20 @@ local function call(command, key, ...)
   return answer
 end
 
--- A table of functions that are made when the first of them is asked for: making all that a script may need takes longer than most calls
--- of it do.
-local function lazily(make)
-  return setmetatable({}, {__index = function(self, name)
-    setmetatable(self, nil)
-    make(self)
-    return self[name]
-  end})
+-- A table of functions, beside fields of its own, that are made when the first of them is asked for: making all that a script may need
+-- takes longer than most calls of it do.
+local made_later = {__index = function(self, name)
+  local make = rawget(self, 1)
+  self[1] = nil
+  setmetatable(self, nil)
+  make(self)
+  return self[name]
+end}
+
+local function lazily(make, fields)
+  fields = fields or {}
+  fields[1] = make
+  return setmetatable(fields, made_later)
 end
 
 local MOST = 9007199254740991

@@ -9,7 +9,7 @@
 --        33     moves between lines
 --        34-    header: <tag><length>:<value> ..., ended by '.'; then the payload, which no script reads
 local HEAD = 33
-local RECORD = '^([1-4])(' .. string.rep('%x', 12) .. ')' .. string.rep('%x', 20)
+local RECORD = '^([1-4])(%x%x%x%x%x%x%x%x%x%x%x%x)%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x'
 local prefix = string.sub(meta, 1, -5)
 
 local function job_key(id)
@@ -49,21 +49,25 @@ local function new_head(priority, sequence, now)
 end
 
 -- The fields that scripts change: zero-based offset, width, how a number is written in it, the largest that it holds.
-local SEQUENCE, ATTEMPTS, DEFERRALS, RECLAIMS, MOVES =
-  {1, 12}, {24, 3, '%03x', 4095}, {27, 4, '%04x', 65535}, {31, 1, '%x', 15}, {32, 1, '%x', 15}
+local counters = lazily(function(counters)
+  counters.sequence, counters.attempts, counters.deferrals = {1, 12}, {24, 3, '%03x', 4095}, {27, 4, '%04x', 65535}
+  counters.reclaims, counters.moves = {31, 1, '%x', 15}, {32, 1, '%x', 15}
 
-local function counter(head, field)
-  return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16) or 0
-end
+  function counters.read(head, name)
+    local field = counters[name]
+    return tonumber(string.sub(head, field[1] + 1, field[1] + field[2]), 16) or 0
+  end
 
--- A counter as it is written; it stops at the largest number its width holds.
-local function counter_hex(field, n)
-  return string.format(field[3], math.min(n, field[4]))
-end
+  -- A counter as it is written; it stops at the largest number its width holds.
+  function counters.hex(name, n)
+    local field = counters[name]
+    return string.format(field[3], math.min(n, field[4]))
+  end
 
-local function set_counter(key, field, n)
-  call('SETRANGE', key, field[1], counter_hex(field, n))
-end
+  function counters.write(key, name, n)
+    call('SETRANGE', key, counters[name][1], counters.hex(name, n))
+  end
+end)
 
 -- A stand-in for a record that the server lost, so that the dead job can be looked at.
 local function lost_record(now)

@@ -8,6 +8,7 @@ local returns = {
 local function read_due(most)
   local r = returns
   r.due = call('ZRANGE', delayed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(most))
+  if #r.due == 0 then return 0 end
   local some_sent = call('ZCARD', sent) > 0
   for _, id in ipairs(r.due) do
     local head = head_of(id)
@@ -26,7 +27,7 @@ local function read_due(most)
       local priority = tonumber(string.sub(head, 1, 1))
       table.insert(candidates.tails[priority], id)
       candidates.tail_places[id] = priority * 1125899906842624 + seq
-      change(id, head, SEQUENCE, sequence_hex(seq))
+      change(id, head, 'sequence', sequence_hex(seq))
     end
   end
   return #r.due
@@ -36,17 +37,18 @@ end
 local function read_ended(most)
   local r = returns
   r.ended = call('ZRANGE', active, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', text(most))
-  local words = read_leases(r.ended)
+  if #r.ended == 0 then return 0 end
+  local words = leased.read(r.ended)
   for _, member in ipairs(r.ended) do
-    r.places[member] = places_of(words[member])
+    r.places[member] = leased.places(words[member])
     local id = string.match(member, '^[^|]+')
     local head = head_of(id)
     local place = place_of(head)
     if not place then
       table.insert(lost, id)
     else
-      local times = counter(head, RECLAIMS) + 1
-      change(id, head, RECLAIMS, counter_hex(RECLAIMS, times))
+      local times = counters.read(head, 'reclaims') + 1
+      change(id, head, 'reclaims', counters.hex('reclaims', times))
       if times >= reclaims then
         table.insert(dying, {id, 'lost\nworker lost ' .. times .. ' times'})
       else

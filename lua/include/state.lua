@@ -9,18 +9,20 @@
 
 -- Returns the state, or nil with the field and the value that are wrong.
 local function read_state(state)
-  local s, fields = {}, {'holder', 'deputy', 'seq', 'seen', 'held', 'largest', 'want', 'alarm', 'deputy_till', 'net'}
-  for i, value in ipairs(call('HMGET', state, unpack(fields))) do
-    if i <= 2 then
-      s[fields[i]] = value or ''
-    else
-      s[fields[i]] = whole(value or '0')
-      if not s[fields[i]] then return nil, fields[i] .. '=' .. value end
+  local v = call('HMGET', state, 'seq', 'seen', 'held', 'largest', 'want', 'alarm', 'deputy_till', 'net', 'holder', 'deputy')
+  for i = 1, 8 do
+    local n = v[i] and whole(v[i]) or not v[i] and 0
+    if not n then
+      return nil, ({'seq', 'seen', 'held', 'largest', 'want', 'alarm', 'deputy_till', 'net'})[i] .. '=' .. v[i]
     end
+    v[i] = n
   end
   -- Records and tokens have room for 48 bits of sequence; half of that range is never reached.
-  if s.seq >= 140737488355328 then return nil, 'seq=' .. text(s.seq) end
-  return s
+  if v[1] >= 140737488355328 then return nil, 'seq=' .. text(v[1]) end
+  return {
+    seq = v[1], seen = v[2], held = v[3], largest = v[4], want = v[5], alarm = v[6], deputy_till = v[7], net = v[8],
+    holder = v[9] or '', deputy = v[10] or '',
+  }
 end
 
 -- Is a process going to claim by itself between now and at?

@@ -10,8 +10,8 @@ local function line_with(id, record)
     line_ids = {}
     local stored = call('HGETALL', limits)
     for i = 1, #stored, 2 do
-      local limit = parse_limit(stored[i], stored[i + 1])
-      if limit and not for_all(limit) then table.insert(line_ids, limit) end
+      local limit = limited.parse(stored[i], stored[i + 1])
+      if limit and not limited.for_all(limit) then table.insert(line_ids, limit) end
     end
     stored = call('HGETALL', removed)
     for i = 1, #stored, 2 do
@@ -20,16 +20,16 @@ local function line_with(id, record)
     end
   end
   local names = {}
-  local keys = header(record, names)
+  local keys = headers.read(record, names)
   for _, limit in ipairs(line_ids) do
     local value = limit.by and keys[limit.by]
     if value or not limit.by then
-      local bucket = bucket_id(limit, value)
+      local bucket = limited.bucket_id(limit, value)
       if call('ZSCORE', prefix .. 'line:' .. bucket, id) then return bucket end
     end
   end
   for _, key in ipairs(names) do
-    local bucket = '=' .. key .. ':' .. encoded(keys[key])
+    local bucket = '=' .. key .. ':' .. limited.encoded(keys[key])
     if call('ZSCORE', prefix .. 'line:' .. bucket, id) then return bucket end
   end
 end
