@@ -112,23 +112,31 @@ local function grant(job, asks)
   suspect = times > 0 and times >= reclaims - 1
 end
 
--- Grants the next jobs of the lists where nothing tells them apart: no limit by key or cost, no other place to look at. It ends at the
--- first that a worker was lost by or a line moved.
-local function grant_alike(most)
-  local c, byte, looks_right, n = candidates, string.byte, candidates.looks_right, granted
-  local ids, records, from = c.ids, c.records, c.at
-  local at = from
+-- Grants the next jobs of the lists, up to most in all, as long as nothing is special about them: no worker was lost by them, no line moved
+-- them, they begin with the keys of the limits by key, and these grant them one unit each.
+local function grant_plain(most)
+  local c, byte, looks_right, limits, n = candidates, string.byte, candidates.looks_right, #judged, granted
+  local ids, records, at, asked = c.ids, c.records, c.at, {}
   while n < most and ids[at] and bytes < BYTES do
-    local record = records[at] or ''
+    local record, enough = records[at] or '', true
     local times, moves = byte(record, HEAD - 1, HEAD)
     if times ~= 48 or moves ~= 48 or not looks_right(record) then break end
-    n, at = n + 1, at + 1
-    grants.ids[n], grants.records[n] = ids[at - 1], record
-    bytes = bytes + #record
+    for i = 1, limits do
+      local limit = judged[i]
+      local value = headers.first(record, limit.by)
+      local b = value and (limit.buckets and limit.buckets[value] or judge.bucket(limit, value))
+      if not b or b.free < 1 or b.line then enough = false break end
+      asked[i] = b
+    end
+    if not enough or limited.broken then break end
+    for i = 1, limits do buckets.spend(asked[i], 1) end
+    n = n + 1
+    grants.ids[n], grants.records[n] = ids[at], record
+    at, bytes = at + 1, bytes + #record
   end
-  granted, c.at = n, at
   local counts = c.in_tail and c.tail_taken or c.taken
-  if at > from then counts[c.priority] = counts[c.priority] + at - from end
+  if at > c.at then counts[c.priority] = counts[c.priority] + at - c.at end
+  granted, c.at = n, at
 end
 
 -- The job stands in the line of a bucket from now on.
@@ -176,11 +184,11 @@ local function hand_out()
   local least = judge.all_alike and 1 or 64 -- records read at once: where jobs differ the refused ones are not counted in k
   local function want() return math.min(chunk, math.max(k - granted + 1, least), free + 1) end
 
-  local alike = judge.simple and judge.all_alike and #candidates.returning == 0 and candidates.bound == math.huge
+  local plain = judge.plain and #candidates.returning == 0 and candidates.bound == math.huge
   while not limited.broken do
-    if alike and not suspect then
+    if plain and judge.placeless and not suspect then
       local before = granted
-      grant_alike(math.min(k, before + free))
+      grant_plain(math.min(k, before + free))
       free = free - (granted - before)
     end
     local job = candidates.head(want, free)

@@ -68,19 +68,19 @@ call('ZCARD', delayed)
 local seq, largest = kept.seq, kept.largest
 local reply = {'enqueued', now}
 local seen = {}
-local sets, tails, dues = {}, {{}, {}, {}, {}}, {}
+local sets, tails, dues = {}, {['1'] = {}, ['2'] = {}, ['3'] = {}, ['4'] = {}}, {}
 local ids, places, header_words = {}, {}, {} -- for the audit
 local earliest
-local keys, of_jobs = {}, job_key('')
-for i = rest, #ARGV, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. ARGV[i] end
+local argv, keys, of_jobs = ARGV, {}, job_key('')
+for i = rest, #argv, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. argv[i] end
 local some_exist = false
 for i = 1, #keys, 4000 do
   if call('EXISTS', unpack(keys, i, math.min(i + 3999, #keys))) > 0 then some_exist = true end
 end
 local head_end = string.sub(new_head('1', 0, now), 14) -- of all of them
-for i = rest, #ARGV, 4 do
-  local id, priority, when, body = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local key, tail = keys[(i - rest) / 4 + 1], tails[tonumber(priority)] or error('priority is not 1 to 4')
+for i = rest, #argv, 4 do
+  local id, priority, when, body = argv[i], argv[i + 1], argv[i + 2], argv[i + 3]
+  local key, tail = keys[(i - rest) / 4 + 1], tails[priority] or error('priority is not 1 to 4')
   local record = priority .. sequence_hex(seq + 1) .. head_end .. body
   local heavy = #by_cost > 0 and too_heavy(record)
   if seen[id] or (some_exist and call('EXISTS', key) == 1) then
@@ -90,9 +90,9 @@ for i = rest, #ARGV, 4 do
   else
     seen[id] = true
     seq = seq + 1
-    table.insert(sets, key)
-    table.insert(sets, record)
-    largest = math.max(largest, #record)
+    local n = #sets
+    sets[n + 1], sets[n + 2] = key, record
+    if #record > largest then largest = #record end
     local due = now
     if when ~= '' then
       due = tonumber(string.sub(when, 2))
@@ -103,9 +103,9 @@ for i = rest, #ARGV, 4 do
       table.insert(dues, id)
       earliest = math.min(earliest or due, due)
     else
-      table.insert(tail, id)
+      tail[#tail + 1] = id
     end
-    table.insert(reply, 'new')
+    reply[#reply + 1] = 'new'
     if audit_size then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))
@@ -131,7 +131,7 @@ end
 if #sets > 0 then
   in_parts('MSET', nil, sets)
   in_parts('ZADD', delayed, dues)
-  for priority, list in ipairs(lists) do in_parts('RPUSH', list, tails[priority]) end
+  for priority, list in ipairs(lists) do in_parts('RPUSH', list, tails[text(priority)]) end
   if own and not own.layout then call('HSET', meta, 'layout', '1') end
 
   -- Whoever can run them is woken. While the budget refuses nobody is, unless no process has set a timer for its return.

@@ -56,7 +56,10 @@ local failures = call('HLEN', errors)
 
 local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true, limited = true}
 local members, keys, results = {}, {}, {}
-for n = 1, plain do members[n], keys[n] = ARGV[rest + n - 1], KEYS[records + n] end
+do
+  local argv, names = ARGV, KEYS
+  for n = 1, plain do members[n], keys[n] = argv[rest + n - 1], names[records + n] end
+end
 for i = rest + plain, #ARGV, 6 do
   if not outcomes[ARGV[i]] then return redis.error_reply('ERR an outcome is none of complete, retry, defer, back, dead, limited') end
   table.insert(members, ARGV[i + 1] .. '|' .. ARGV[i + 2])
@@ -71,7 +74,6 @@ local answers, jobs, seen = {}, {}, {}
 local left, removed, done = {}, {}, 0 -- the members that end, the plain ones first; keys of jobs that go; how many plain ones
 for n = 1, #members do
   local member = members[n]
-  local i = rest + plain + 6 * (n - plain - 1)
   if not (ends[n] and tonumber(ends[n]) > now) or seen[member] then
     answers[n] = 'l'
   elseif n <= plain then
@@ -80,6 +82,7 @@ for n = 1, #members do
     left[done], removed[done] = member, keys[n]
   else
     seen[member], answers[n] = true, 'd'
+    local i = rest + plain + 6 * (n - plain - 1)
     local job = {outcome = ARGV[i], id = ARGV[i + 1], ms = math.max(0, tonumber(ARGV[i + 3])), text = ARGV[i + 4], costs = ARGV[i + 5], key = keys[n],
       result = results[n - plain], member = member}
     if job.outcome ~= 'complete' or job.costs ~= '' then

@@ -24,6 +24,18 @@ local headers = lazily(function(headers)
     end
   end
 
+  -- The value of one key, if the header begins with it; nil if not, which says nothing.
+  local first = {}
+  function headers.first(record, name)
+    local pattern = first[name]
+    if not pattern then
+      pattern = '^k(%d+):' .. string.gsub(name, '%W', '%%%0') .. '=()'
+      first[name] = pattern
+    end
+    local size, from = match(record, pattern, HEAD + 1)
+    return size and sub(record, from, from + size - #name - 2)
+  end
+
   -- The header of a record as it is stored, without its end.
   function headers.text(record)
     local at = HEAD + 1

@@ -76,10 +76,15 @@ local judge = lazily(function(judge)
     asks.n = 0
     if by == shadows and #by == 0 or by == judged and judge.all_alike then return asks end
     local names = by == judged and some_closed and {}
-    local keys, costs = headers.read(record, names)
+    local keys, costs
+    if names then keys, costs = headers.read(record, names) end
     for i = 1, #by do
       local limit = by[i]
-      local value, n = limited.falls_under(limit, keys, costs)
+      local value, n = limit.by and not (limit.unit or keys) and headers.first(record, limit.by), 1
+      if not value then
+        if not keys then keys, costs = headers.read(record) end
+        value, n = limited.falls_under(limit, keys, costs)
+      end
       if n > 0 then judge.ask(asks, limit.buckets and limit.buckets[value or ''] or judge.bucket(limit, value), n) end
     end
     if names then
@@ -272,6 +277,7 @@ local judge = lazily(function(judge)
       else
         limit.lines = true -- jobs that it refuses stand in line
         judged[#judged + 1] = limit
+        if limit.unit or limit.algorithm == 'concurrency' then judge.plain = false end
       end
     end
     judge.all_alike = #judged == 0 and not some_closed
@@ -280,6 +286,7 @@ local judge = lazily(function(judge)
     for _, b in ipairs(globals) do
       if b.algorithm == 'concurrency' then judge.simple = false end
     end
+    judge.plain = judge.plain and judge.simple and judge.placeless
   end
 end)
 judge.placeless = false -- does no place matter, as long as no job is refused?
@@ -287,6 +294,7 @@ judge.asked = {{n = 0}, {n = 0}} -- what the job at hand asks for; of shadow lim
 judge.some_hold = holding
 judge.all_alike = false -- does no limit tell jobs apart, so that all stand under the same?
 judge.simple = true     -- do leases hold nothing of what the limits for all jobs grant?
+judge.plain = true      -- nor of what any limit grants, all of them being by key and no place mattering?
 
 -- What no claim is without: the queue's own budget is the first of the limits for all jobs.
 function judge.sort(own_budget, limits)

@@ -85,12 +85,12 @@ local limited = lazily(function(limited)
     local by_value = limit.buckets
     if not by_value then
       by_value = {}
-      limit.buckets, limit.stem = by_value, limiter .. ':' .. limit.bucket
+      limit.buckets, limit.stem = by_value, limiter .. ':' .. limit.bucket .. (limit.by and ':' or '')
       if limit.overrides == 0 then limit.shared = limited.rule(limit) end
     end
     local b = by_value[value or '']
     if b then return b, false end
-    b = buckets.of(limit.shared or limited.rule(limit, value), value and limit.stem .. ':' .. limited.encoded(value) or limit.stem, value)
+    b = buckets.of(limit.shared or limited.rule(limit, value), value and limit.stem .. limited.encoded(value) or limit.stem, value)
     local valid, garbage = buckets.read(b, now)
     if not valid then
       limited.broken = limited.broken or {'corrupt', b.key, garbage}

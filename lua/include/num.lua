@@ -1,8 +1,9 @@
 -- Commands, and numbers: exact integers up to 2^53-1, read by pattern (tonumber takes '0x10', ' 5 ', 'nan') and written in full.
 
 -- Runs a command on a key. Where the key is of another type the error says so: WRONGKEY <command> <type> <key>;
+local run, type = redis.pcall, type
 local function call(command, key, ...)
-  local answer = redis.pcall(command, key, ...)
+  local answer = run(command, key, ...)
   if type(answer) == 'table' and answer.err then
     if string.find(answer.err, '^WRONGTYPE') then
       answer = redis.error_reply('WRONGKEY ' .. command .. ' ' .. redis.call('TYPE', key).ok .. ' ' .. key .. ';')
