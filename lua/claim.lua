@@ -48,9 +48,6 @@ local now = clock()
 -- include wake.lua
 -- include watch.lua
 -- include audit.lua
-call('ZCARD', dead)
-call('HLEN', errors)
-call('HLEN', leases)
 
 local BYTES = 262144            -- no further job is added after this much payload
 local steps = 128               -- for what comes back, is lost or refused; k more are granted
@@ -76,7 +73,7 @@ end
 if step.back then steps = steps - step.read(steps) end
 steps = steps - read_due(steps)
 steps = steps - read_ended(steps)
-call('ZCARD', back)
+if #candidates.returning > 0 then call('ZCARD', back) end
 local more = steps <= 0 or #counting.members > 0
 for priority, list in ipairs(lists) do
   if #candidates.tails[priority] > 0 then call('LLEN', list) end
@@ -297,6 +294,12 @@ watch_over()
 local shadow_counts = {}
 for name, n in pairs(shadowed) do
   shadow_counts[name] = (whole(call('HGET', tally, 'shadow ' .. name)) or 0) + n
+end
+
+if next(grants.spent) then call('HLEN', leases) end
+if #dying + #lost > 0 then
+  call('ZCARD', dead)
+  call('HLEN', errors)
 end
 
 -- ---- Write: nothing below can fail ----

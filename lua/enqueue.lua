@@ -62,9 +62,6 @@ end
 -- include wake.lua
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}
-for _, list in ipairs(lists) do call('LLEN', list) end
-call('ZCARD', delayed)
-
 local seq, largest = kept.seq, kept.largest
 local reply = {'enqueued', now}
 local seen = {}
@@ -117,6 +114,10 @@ for i = rest, #argv, 4 do
     end
   end
 end
+for priority, list in ipairs(lists) do
+  if #tails[text(priority)] > 0 then call('LLEN', list) end
+end
+if #dues > 0 then call('ZCARD', delayed) end
 
 -- ---- Write ----
 local function in_parts(command, key, values)

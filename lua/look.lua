@@ -55,15 +55,15 @@ for _, set in ipairs({delayed, active}) do
   if first[2] then at(tonumber(first[2]) - now) end
 end
 if not own.paused then
-  local waiting = call('LLEN', wait1) + call('LLEN', wait2) + call('LLEN', wait3) + call('LLEN', wait4) + call('ZCARD', back)
-  if refused_for == 0 and waiting + call('ZCARD', sent) + call('ZCARD', open) + call('ZCARD', stale) > 0 then
+  local waiting = call('EXISTS', wait1, wait2, wait3, wait4, back)
+  if refused_for == 0 and waiting + call('EXISTS', sent, open, stale) > 0 then
     at(0)
   elseif waiting > 0 then
     at(refused_for)
   end
   local first = call('ZRANGE', lines, '0', '0', 'WITHSCORES')
   if first[2] then at(math.max(tonumber(first[2]) - now, refused_for)) end
-  if call('ZCARD', uncounted) > 0 then at(0) end
+  if call('EXISTS', uncounted) > 0 then at(0) end
 end
 if process == '' then return {'look', soonest, -1, 0, 0, 0} end
 

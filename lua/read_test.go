@@ -302,7 +302,7 @@ func TestReadsChangeNothing(t *testing.T) {
 		"job":     "meta active sent dead completed delayed limits removed",
 		"list":    "meta active sent dead completed delayed lines open stale",
 		"look":    "overrides",
-		"explain": "overrides removed sent",
+		"explain": "overrides removed sent tally",
 	}
 	for _, name := range lua.Names() {
 		read := reads[name]

@@ -48,10 +48,6 @@ if not kept then return {'corrupt', state, wrong} end
 -- include leases.lua
 -- include wake.lua
 -- include audit.lua
-call('ZCARD', delayed)
-call('ZCARD', back)
-call('ZCARD', dead)
-call('ZCARD', completed)
 local failures = call('HLEN', errors)
 
 local outcomes = {complete = true, retry = true, defer = true, back = true, dead = true, limited = true}
@@ -95,9 +91,14 @@ for n = 1, #members do
   end
 end
 
+for _, set in ipairs(#jobs > 0 and {delayed, back, dead} or {}) do call('ZCARD', set) end
+-- Kept results end by their own TTL; the list of them is trimmed a little by each call.
+local over = call('ZRANGE', completed, '-inf', '(' .. text(now), 'BYSCORE', 'LIMIT', '0', '128')
+local some_rare = call('EXISTS', leases, reasons) > 0
+
 -- What the leases held: the places under concurrency limits come free, and of costs the difference to the real ones is given back
 -- or charged. Whoever waits for it can run.
-local words, freed, ready = call('HLEN', leases) > 0 and leased.read(left) or {}, {}, false
+local words, freed, ready = some_rare and leased.read(left) or {}, {}, false
 local seq = kept.seq
 limited.opening = text(seq + 1)
 
@@ -161,7 +162,7 @@ for _, job in ipairs(jobs) do
 end
 if next(shuts) then call('HLEN', reasons) end
 -- What handlers closed by the thousand is forgotten, once it has ended, by all settles that follow.
-local over_closed = if_readable(function()
+local over_closed = some_rare and if_readable(function()
   return call('HLEN', reasons) > 0 and call('ZRANGE', closed, '-inf', text(now), 'BYSCORE', 'LIMIT', '0', '128')
 end) or {}
 
@@ -227,9 +228,6 @@ if #left > 0 then call('ZREM', active, unpack(left)) end
 if #removed > 0 then call('UNLINK', unpack(removed)) end
 if #cleared > 0 then call('HDEL', errors, unpack(cleared)) end
 if handed_back or ready or (earliest and not alarmed(kept, now, earliest)) then push_token() end
-
--- Kept results end by their own TTL; the list of them is trimmed a little by each call that looks at it.
-local over = call('ZRANGE', completed, '-inf', '(' .. text(now), 'BYSCORE', 'LIMIT', '0', '128')
 if #over > 0 then call('ZREM', completed, unpack(over)) end
 
 local answered = table.concat(answers)

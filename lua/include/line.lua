@@ -3,7 +3,6 @@
 -- stale: a limit was changed since, and it is judged anew as if it were open. A table of the line's state is changed in memory
 -- and written once.
 local lined = {} -- jobs in the lines of each limit
-call('HLEN', tally)
 local line = lazily(function(line)
   -- The head's place and id; nil for an empty line.
   function line.head(l)
@@ -162,7 +161,8 @@ local line = lazily(function(line)
     end
   end
 end)
-line.list, line.by, line.some = {}, {}, call('ZCARD', lines) + call('ZCARD', open) + call('ZCARD', stale) > 0
+line.list, line.by = {}, {}
+line.some = call('EXISTS', lines, open, stale) > 0 and call('ZCARD', lines) + call('ZCARD', open) + call('ZCARD', stale) > 0
 
 -- Were there lines, or are there any now?
 function line.known()
