@@ -25,7 +25,7 @@ local now = clock()
 -- include limits.lua
 -- include closed.lua
 local own, field, value = settings(meta)
-local kept, wrong = read_state(state)
+local kept, wrong = read_state(state, true)
 if not kept then return {'corrupt', state, wrong} end
 if field == 'layout' then return {'misconfigured', meta, field, value} end
 -- A limit that is misconfigured closes the claim, not the enqueue.

@@ -41,7 +41,7 @@ end
 local now = clock()
 local own, field, value = settings(meta)
 if field == 'layout' then return {'misconfigured', meta, field, value} end
-local kept, wrong = read_state(state)
+local kept, wrong = read_state(state, true)
 if not kept then return {'corrupt', state, wrong} end
 -- include limits.lua
 -- include line.lua

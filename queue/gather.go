@@ -10,13 +10,15 @@ import (
 	"github.com/echomq/emq/lua"
 )
 
-// gatherer lets single enqueues that come while a call is under way share the next one. One that comes alone is sent at once.
+// gatherer lets single enqueues that come while a call is under way share the next one. One that comes alone is sent at once, and
+// a second call goes beside the first as soon as there are enough for it, so that server and producer work at the same time.
 type gatherer struct {
-	send func(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, error)
+	send   func(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, error)
+	enough int // jobs that are worth a call beside the one under way
 
 	mu      sync.Mutex
 	waiting []*single // owned by mu, as are those below
-	sending bool      // a goroutine sends, and will take what waits
+	senders int       // goroutines that send, and will take what waits
 }
 
 // single is one job on its way.
@@ -43,8 +45,8 @@ func (g *gatherer) enqueue(ctx context.Context, job lua.NewJob) (lua.Enqueued, e
 	s := &single{ctx: ctx, job: job, done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, s)
-	if !g.sending {
-		g.sending = true
+	if g.senders == 0 || (g.senders == 1 && len(g.waiting) >= g.enough) {
+		g.senders++
 		go g.run()
 	}
 	g.mu.Unlock()
@@ -108,7 +110,8 @@ func (g *gatherer) take() ([]*single, context.Context, context.CancelFunc) {
 		n++
 	}
 	if n == 0 {
-		g.sending, g.waiting = false, nil
+		g.senders--
+		g.waiting = nil
 		return nil, nil, nil
 	}
 	batch := g.waiting[:n:n]

@@ -17,6 +17,7 @@ import (
 
 const (
 	within = time.Minute
+	never  = 1 << 30 // jobs waiting
 	tick   = 100 * time.Microsecond
 )
 
@@ -28,7 +29,7 @@ type server struct {
 
 func newServer() (*server, *gatherer) {
 	s := &server{make(chan []lua.NewJob), make(chan error)}
-	return s, &gatherer{send: func(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, error) {
+	return s, &gatherer{enough: never, send: func(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, error) {
 		s.calls <- jobs
 		select {
 		case err := <-s.answers:
@@ -103,6 +104,36 @@ func TestSinglesShareCalls(t *testing.T) {
 	}
 	s.answers <- nil
 	all.Wait()
+}
+
+// Enough jobs are sent beside the call under way, and no more calls than two are.
+func TestSecondCallBesideTheFirst(t *testing.T) {
+	t.Parallel()
+	s, g := newServer()
+	g.enough = 2
+	var all sync.WaitGroup
+	enqueue := func(id string) {
+		all.Go(func() {
+			_, err := g.enqueue(t.Context(), lua.NewJob{ID: id})
+			assert.NoError(t, err)
+		})
+	}
+	enqueue("first")
+	require.Len(t, <-s.calls, 1)
+	enqueue("a")
+	require.Eventually(t, waits(g, 1), within, tick)
+	enqueue("b")
+	require.Equal(t, []string{"a", "b"}, ids(<-s.calls), "the first has no answer yet")
+	for i := range 4 {
+		enqueue("c" + strconv.Itoa(i))
+		require.Eventually(t, waits(g, i+1), within, tick)
+	}
+	s.answers <- nil
+	require.Len(t, <-s.calls, 4, "one of the two was answered")
+	s.answers <- nil
+	s.answers <- nil
+	all.Wait()
+	require.Eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.senders == 0 }, within, tick)
 }
 
 // Who gives up takes a job back that was not sent yet. A call goes on as long as one waits for it.

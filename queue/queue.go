@@ -63,7 +63,7 @@ func New(client valkey.Client, name string, opts Options) (*Queue, error) {
 		opts.MaxPayload = DefaultMaxPayload
 	}
 	q := &Queue{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name)}
-	q.singles.send = q.call
+	q.singles.send, q.singles.enough = q.call, 6
 	return q, nil
 }
 
