@@ -139,7 +139,7 @@ end
 -- The job stands in the line of a bucket from now on.
 local function send_back(job, asks, bucket, retry)
   local place, id, stands, record = job[1], job[2], job[4], job[5]
-  local moves = counters.read(record, 'moves')
+  local moves = string.byte(record, HEAD) == 48 and 0 or counters.read(record, 'moves') -- '0' of most jobs
   local goes = judge.line(bucket)
   if goes == stands then
     candidates.stay(job, now + retry)
@@ -403,5 +403,6 @@ for i = 1, granted do
   if heads[id] then record = heads[id] .. string.sub(record, HEAD + 1) end
   answer[fixed + 2 * i - 1], answer[fixed + 2 * i] = id, record
 end
-for _, part in ipairs(sent_back) do table.insert(answer, part) end
+fixed = #answer
+for i = 1, #sent_back do answer[fixed + i] = sent_back[i] end
 return answer

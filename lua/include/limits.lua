@@ -65,7 +65,12 @@ local limited = lazily(function(limited)
 
   -- What a bucket is called among lines, holds and leases: its limit's word for its buckets, and the key value.
   function limited.id(b)
-    return b.id or string.sub(b.key, #limiter + 2)
+    local id = b.id
+    if not id then
+      id = string.sub(b.key, #limiter + 2)
+      b.id = id
+    end
+    return id
   end
 
   -- What the buckets of a limit have in common; those with an override have a rule of their own.
