@@ -242,7 +242,7 @@ func TestAnotherRuntime(t *testing.T) {
 	}
 
 	require.NoError(t, do("HSET", prefix+"meta", "max", "1", "duration", "60000").Error())
-	require.Equal(t, []string{"enqueued", "new", "new", "duplicate"}, slices.Delete(texts(call("enqueue",
+	require.Equal(t, []string{"enqueued", "3", "duplicate"}, slices.Delete(texts(call("enqueue",
 		"a", "2", "", "n4:mail.hello", "b", "1", "", ".", "a", "2", "", ".")), 1, 2))
 	claimed := texts(call("claim", "w", "nonce", "2", "30000", "3"))
 	require.Equal(t, "claimed", claimed[0])
@@ -274,7 +274,7 @@ func TestAnotherRuntime(t *testing.T) {
 	words, err := do("HGET", prefix+"limits", "tpm").ToString()
 	require.NoError(t, err)
 	require.Regexp(t, `^tpm token_bucket 10 60000 0 tenant tokens live 1 \d+ why$`, words)
-	require.Equal(t, []string{"enqueued", "new", "new", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue",
+	require.Equal(t, []string{"enqueued", "3", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue",
 		"x", "1", "", "k14:tenant=big onec9:tokens=20.", "y", "1", "", "k14:tenant=big onec8:tokens=5.",
 		"z", "1", "", "k14:tenant=big onec9:tokens=21.")), 1, 2))
 	granted := texts(call("claim", "", "fourth", "9", "30000", "3"))

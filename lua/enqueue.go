@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -42,14 +43,23 @@ func Enqueue(ctx context.Context, c valkey.Client, keys Keys, jobs []NewJob) (an
 	if err != nil {
 		return nil, err
 	}
-	for _, answer := range r.texts(1) {
-		a := Enqueued{Duplicate: answer == "duplicate"}
-		if words := strings.Fields(answer); len(words) == 5 && words[0] == "heavy" {
+	answers = make([]Enqueued, len(jobs))
+	for i := 1; i+1 < len(r.values); i += 2 {
+		n := r.number(i)
+		if n < 1 || n > int64(len(jobs)) {
+			return nil, fmt.Errorf("emq: enqueue answered for job %d of %d", n, len(jobs))
+		}
+		a := &answers[n-1]
+		switch words := strings.Fields(r.text(i + 1)); {
+		case len(words) == 1 && words[0] == "duplicate":
+			a.Duplicate = true
+		case len(words) == 5 && words[0] == "heavy":
 			a.Heavy = &Heavy{Limit: words[1], Unit: words[2]}
 			a.Heavy.Cost, _ = strconv.ParseInt(words[3], 10, 64)
 			a.Heavy.Most, _ = strconv.ParseInt(words[4], 10, 64)
+		default:
+			return nil, fmt.Errorf("emq: enqueue answered %q for job %d, which this version does not know", r.text(i+1), n)
 		}
-		answers = append(answers, a)
 	}
 	return answers, nil
 }

@@ -63,7 +63,7 @@ end
 -- include audit.lua
 local lists = {wait1, wait2, wait3, wait4}
 local seq, largest = kept.seq, kept.largest
-local reply = {'enqueued', now}
+local reply = {'enqueued', now} -- then the number of each job that is not stored, and why
 local seen = {}
 local sets, tails, dues = {}, {['1'] = {}, ['2'] = {}, ['3'] = {}, ['4'] = {}}, {}
 local ids, places, header_words = {}, {}, {} -- for the audit
@@ -80,10 +80,10 @@ for i = rest, #argv, 4 do
   local key, tail = keys[(i - rest) / 4 + 1], tails[priority] or error('priority is not 1 to 4')
   local record = priority .. sequence_hex(seq + 1) .. head_end .. body
   local heavy = #by_cost > 0 and too_heavy(record)
-  if seen[id] or (some_exist and call('EXISTS', key) == 1) then
-    table.insert(reply, 'duplicate')
-  elseif heavy then
-    table.insert(reply, heavy)
+  local refused = (seen[id] or some_exist and call('EXISTS', key) == 1) and 'duplicate' or heavy
+  if refused then
+    table.insert(reply, (i - rest) / 4 + 1)
+    table.insert(reply, refused)
   else
     seen[id] = true
     seq = seq + 1
@@ -102,7 +102,6 @@ for i = rest, #argv, 4 do
     else
       tail[#tail + 1] = id
     end
-    reply[#reply + 1] = 'new'
     if audit_size then
       table.insert(ids, id)
       table.insert(places, priority .. ':' .. text(seq) .. (due > now and ('@' .. text(due)) or ''))

@@ -127,6 +127,11 @@ func (j *Job) check(maxPayload int) error {
 	return nil
 }
 
+// stored is the job as it is stored.
+func (j *Job) stored() lua.NewJob {
+	return lua.NewJob{ID: j.ID, Priority: int(j.Priority), When: j.when(), Body: lua.Body(j.header(), j.Payload)}
+}
+
 // when is the due time as the enqueue script reads it.
 func (j *Job) when() string {
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -105,6 +106,13 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
 		if err := ready[i].check(q.opts.MaxPayload); err != nil {
 			return nil, &IndexError{i, err}
 		}
+		if ready[i].ID == "" {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return nil, fmt.Errorf("emq: making a job id: %w", err)
+			}
+			ready[i].ID = id.String()
+		}
 	}
 	if err := q.check(ctx); err != nil {
 		return nil, err
@@ -115,62 +123,76 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
 	return answers, err
 }
 
+// send puts jobs in that have their ids.
 func (q *Queue) send(ctx context.Context, jobs []Job) ([]Answer, error) {
 	var traceParent, traceState string
 	if q.meter != nil {
 		traceParent, traceState = meter.Inject(ctx)
 	}
-	answers := make([]Answer, 0, len(jobs))
-	batch := make([]lua.NewJob, 0, min(len(jobs), batchJobs))
-	size := 0
-	flush := func() error {
-		var enqueued []lua.Enqueued
-		var err error
-		if len(jobs) == 1 {
-			enqueued = make([]lua.Enqueued, 1)
-			enqueued[0], err = q.singles.enqueue(ctx, batch[0])
-		} else {
-			enqueued, err = q.call(ctx, batch)
-		}
-		for i := range batch {
-			a := Answer{ID: batch[i].ID, Err: err}
-			switch {
-			case err != nil:
-			case enqueued[i].Duplicate:
-				a.Err = fmt.Errorf("emq: job %s: %w in queue %s; nothing was changed", a.ID, ErrDuplicate, q.Name())
-			case enqueued[i].Heavy != nil:
-				h := enqueued[i].Heavy
-				a.Err = fmt.Errorf("emq: job %s: %w: its cost %s=%d is above %d, the most that limit %s of queue %s ever grants at once; nothing was stored",
-					a.ID, ErrTooHeavy, h.Unit, h.Cost, h.Most, h.Limit, q.Name())
-			}
-			answers = append(answers, a)
-		}
-		batch, size = batch[:0], 0
-		return err
-	}
 	for i := range jobs {
-		job := &jobs[i]
-		if job.ID == "" {
-			id, err := uuid.NewV7()
-			if err != nil {
-				return answers, fmt.Errorf("emq: making a job id: %w", err)
-			}
-			job.ID = id.String()
-		}
-		job.traceParent, job.traceState = traceParent, traceState
-		next := lua.NewJob{ID: job.ID, Priority: int(job.Priority), When: job.when(), Body: lua.Body(job.header(), job.Payload)}
-		if len(batch) == batchJobs || len(batch) > 0 && size+len(next.Body) > batchBytes {
-			if err := flush(); err != nil {
-				for _, left := range jobs[i:] {
-					answers = append(answers, Answer{ID: left.ID, Err: err})
-				}
-				return answers, err
-			}
-		}
-		batch = append(batch, next)
-		size += len(next.Body)
+		jobs[i].traceParent, jobs[i].traceState = traceParent, traceState
 	}
-	return answers, flush()
+	if len(jobs) == 1 {
+		enqueued, err := q.singles.enqueue(ctx, jobs[0].stored())
+		return []Answer{q.answer(jobs[0].ID, enqueued, err)}, err
+	}
+	next, stop := make(chan []lua.NewJob), make(chan struct{})
+	defer close(stop)
+	go func() { // makes up a call while the one before is under way
+		defer close(next)
+		for call := range calls(jobs) {
+			select {
+			case next <- call:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	answers := make([]Answer, 0, len(jobs))
+	for call := range next {
+		enqueued, err := q.call(ctx, call)
+		if err != nil {
+			for _, left := range jobs[len(answers):] {
+				answers = append(answers, q.answer(left.ID, lua.Enqueued{}, err))
+			}
+			return answers, err
+		}
+		for i, job := range call {
+			answers = append(answers, q.answer(job.ID, enqueued[i], nil))
+		}
+	}
+	return answers, nil
+}
+
+// calls cuts jobs into calls.
+func calls(jobs []Job) iter.Seq[[]lua.NewJob] {
+	return func(yield func([]lua.NewJob) bool) {
+		call, size := make([]lua.NewJob, 0, min(len(jobs), batchJobs)), 0
+		for i := range jobs {
+			job := jobs[i].stored()
+			if len(call) == batchJobs || len(call) > 0 && size+len(job.Body) > batchBytes {
+				if !yield(call) {
+					return
+				}
+				call, size = make([]lua.NewJob, 0, min(len(jobs)-i, batchJobs)), 0
+			}
+			call, size = append(call, job), size+len(job.Body)
+		}
+		yield(call)
+	}
+}
+
+// answer says what became of a job.
+func (q *Queue) answer(id string, enqueued lua.Enqueued, err error) Answer {
+	switch heavy := enqueued.Heavy; {
+	case err != nil:
+	case enqueued.Duplicate:
+		err = fmt.Errorf("emq: job %s: %w in queue %s; nothing was changed", id, ErrDuplicate, q.Name())
+	case heavy != nil:
+		err = fmt.Errorf("emq: job %s: %w: its cost %s=%d is above %d, the most that limit %s of queue %s ever grants at once; nothing was stored",
+			id, ErrTooHeavy, heavy.Unit, heavy.Cost, heavy.Most, heavy.Limit, q.Name())
+	}
+	return Answer{ID: id, Err: err}
 }
 
 // call sends the jobs of one call.
