@@ -74,11 +74,16 @@ local some_exist = false
 for i = 1, #keys, 4000 do
   if call('EXISTS', unpack(keys, i, math.min(i + 3999, #keys))) > 0 then some_exist = true end
 end
-local head_end = string.sub(new_head('1', 0, now), 14) -- of all of them
+-- Heads differ in few digits: what is before the last two of the sequence, and from these on, is made once.
+local head_end = string.sub(new_head('1', 0, now), 14)
+local high, lows = nil, {}
 for i = rest, #argv, 4 do
   local id, priority, when, body = argv[i], argv[i + 1], argv[i + 2], argv[i + 3]
   local key, tail = keys[(i - rest) / 4 + 1], tails[priority] or error('priority is not 1 to 4')
-  local record = priority .. sequence_hex(seq + 1) .. head_end .. body
+  local low = (seq + 1) % 256
+  if not high or low == 0 then high = string.sub(sequence_hex(seq + 1), 1, 10) end
+  if not lows[low] then lows[low] = string.format('%02x', low) .. head_end end
+  local record = priority .. high .. lows[low] .. body
   local heavy = #by_cost > 0 and too_heavy(record)
   local refused = (seen[id] or some_exist and call('EXISTS', key) == 1) and 'duplicate' or heavy
   if refused then
