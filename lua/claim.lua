@@ -126,7 +126,10 @@ local function grant_plain(most)
       asked[i] = b
     end
     if not enough or limited.broken then break end
-    for i = 1, limits do buckets.spend(asked[i], 1) end
+    for i = 1, limits do
+      local b = asked[i]
+      if b.rule then b.rule.spend(b, 1) end
+    end
     n = n + 1
     grants.ids[n], grants.records[n] = ids[at], record
     at, bytes = at + 1, bytes + #record

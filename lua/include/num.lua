@@ -35,12 +35,17 @@ local function text(n)
   return string.format('%.0f', n)
 end
 
--- The integer that s spells in plain digits (no sign, no leading zero), or nil.
+-- The integer that s spells in plain digits (no sign, no leading zero), or nil. The counts of many buckets are often the same.
+local known = {['0'] = 0}
 local function whole(s)
-  if s == '0' then return 0 end
-  if not s or #s > 16 or not string.find(s, '^[1-9]%d*$') then return nil end
-  local n = tonumber(s)
-  if n <= MOST then return n end
+  if not s then return nil end
+  local n = known[s]
+  if n then return n end
+  if #s > 16 or not string.find(s, '^[1-9]%d*$') then return nil end
+  n = tonumber(s)
+  if n > MOST then return nil end
+  known[s] = n
+  return n
 end
 
 -- Server time in ms. Read once per script and passed along.
