@@ -242,7 +242,7 @@ func TestAnotherRuntime(t *testing.T) {
 	}
 
 	require.NoError(t, do("HSET", prefix+"meta", "max", "1", "duration", "60000").Error())
-	require.Equal(t, []string{"enqueued", "3", "duplicate"}, slices.Delete(texts(call("enqueue",
+	require.Equal(t, []string{"enqueued", "3", "duplicate"}, slices.Delete(texts(call("enqueue", "", "",
 		"a", "2", "", "n4:mail.hello", "b", "1", "", ".", "a", "2", "", ".")), 1, 2))
 	claimed := texts(call("claim", "w", "nonce", "2", "30000", "3"))
 	require.Equal(t, "claimed", claimed[0])
@@ -260,7 +260,7 @@ func TestAnotherRuntime(t *testing.T) {
 	require.NoError(t, do("DEL", prefix+"limiter").Error())
 	require.Equal(t, "claimed", texts(call("claim", "", "again", "1", "30000", "3"))[0], "the budget is back before its time")
 	require.NoError(t, do("SET", prefix+"limiter", "9007199254740991", "PX", "90000").Error())
-	call("enqueue", "c", "4", "", ".")
+	call("enqueue", "4", "", "c", ".")
 	stopped := texts(call("claim", "w", "third", "1", "30000", "3"))
 	require.Equal(t, "limited", stopped[0])
 	retry, err := strconv.Atoi(stopped[8])
@@ -274,7 +274,7 @@ func TestAnotherRuntime(t *testing.T) {
 	words, err := do("HGET", prefix+"limits", "tpm").ToString()
 	require.NoError(t, err)
 	require.Regexp(t, `^tpm token_bucket 10 60000 0 tenant tokens live 1 \d+ why$`, words)
-	require.Equal(t, []string{"enqueued", "3", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue",
+	require.Equal(t, []string{"enqueued", "3", "heavy tpm tokens 21 20"}, slices.Delete(texts(call("enqueue", "", "",
 		"x", "1", "", "k14:tenant=big onec9:tokens=20.", "y", "1", "", "k14:tenant=big onec8:tokens=5.",
 		"z", "1", "", "k14:tenant=big onec9:tokens=21.")), 1, 2))
 	granted := texts(call("claim", "", "fourth", "9", "30000", "3"))
@@ -287,7 +287,7 @@ func TestAnotherRuntime(t *testing.T) {
 
 	// A closed key value.
 	require.Equal(t, "set", texts(call("close", "close", "tenant", "big one", "+5000", "429"))[0])
-	call("enqueue", "v", "1", "", "k14:tenant=big one.")
+	call("enqueue", "1", "", "v", "k14:tenant=big one.")
 	shut := texts(call("claim", "", "sixth", "9", "30000", "3"))
 	require.Equal(t, []string{"v", "=tenant:big%20one"}, shut[len(shut)-3:len(shut)-1])
 }

@@ -3,15 +3,19 @@ package lua
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/valkey-io/valkey-go"
 )
 
-type noArgs struct{}
+type enqueueArgs struct {
+	Priority string `lua:"priority"`
+	When     string `lua:"when"`
+}
 
-var enqueueScript = bind[noArgs]("enqueue", "enqueued", "misconfigured", "corrupt")
+var enqueueScript = bind[enqueueArgs]("enqueue", "enqueued", "misconfigured", "corrupt")
 
 // NewJob is one job to enqueue.
 type NewJob struct {
@@ -35,11 +39,20 @@ type Heavy struct {
 
 // Enqueue puts jobs in, all in one step. The answers are those of the jobs in order.
 func Enqueue(ctx context.Context, c valkey.Client, keys Keys, jobs []NewJob) (answers []Enqueued, err error) {
+	var all enqueueArgs // what they have in common is sent once
+	alike := !slices.ContainsFunc(jobs, func(j NewJob) bool { return j.Priority != jobs[0].Priority || j.When != jobs[0].When })
 	rest := make([]string, 0, 4*len(jobs))
 	for _, j := range jobs {
-		rest = append(rest, j.ID, strconv.Itoa(j.Priority), j.When, j.Body)
+		if alike {
+			rest = append(rest, j.ID, j.Body)
+		} else {
+			rest = append(rest, j.ID, strconv.Itoa(j.Priority), j.When, j.Body)
+		}
 	}
-	r, err := enqueueScript.run(ctx, c, keys, noArgs{}, rest...)
+	if alike && len(jobs) > 0 {
+		all = enqueueArgs{strconv.Itoa(jobs[0].Priority), jobs[0].When}
+	}
+	r, err := enqueueScript.run(ctx, c, keys, all, rest...)
 	if err != nil {
 		return nil, err
 	}

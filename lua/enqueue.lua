@@ -13,7 +13,9 @@ local wait4     = KEYS[10]
 local delayed   = KEYS[11]
 local wake      = KEYS[12]
 local audit     = KEYS[13]
-local rest      = 1   -- ARGV[rest...], four a job: id, priority, when ('' now, '+ms' from now, '@ms' at), header and payload
+local priority  = ARGV[1]   -- of all jobs; '' where they differ in it or in when
+local when      = ARGV[2]   -- '' now, '+ms' from now, '@ms' at
+local rest      = 3   -- ARGV[rest...], two a job: id, header and payload; four where they differ: id, priority, when, header and payload
 -- include num.lua
 -- include settings.lua
 -- include bucket.lua
@@ -69,7 +71,9 @@ local sets, tails, dues = {}, {['1'] = {}, ['2'] = {}, ['3'] = {}, ['4'] = {}}, 
 local ids, places, header_words = {}, {}, {} -- for the audit
 local earliest
 local argv, keys, of_jobs = ARGV, {}, job_key('')
-for i = rest, #argv, 4 do keys[(i - rest) / 4 + 1] = of_jobs .. argv[i] end
+local alike = priority ~= ''
+local words = alike and 2 or 4
+for i = rest, #argv, words do keys[#keys + 1] = of_jobs .. argv[i] end
 local some_exist = false
 for i = 1, #keys, 4000 do
   if call('EXISTS', unpack(keys, i, math.min(i + 3999, #keys))) > 0 then some_exist = true end
@@ -77,9 +81,11 @@ end
 -- Heads differ in few digits: what is before the last two of the sequence, and from these on, is made once.
 local head_end = string.sub(new_head('1', 0, now), 14)
 local high, lows = nil, {}
-for i = rest, #argv, 4 do
-  local id, priority, when, body = argv[i], argv[i + 1], argv[i + 2], argv[i + 3]
-  local key, tail = keys[(i - rest) / 4 + 1], tails[priority] or error('priority is not 1 to 4')
+for job = 1, #keys do
+  local key, i = keys[job], rest + (job - 1) * words
+  local id, body = argv[i], argv[i + words - 1]
+  if not alike then priority, when = argv[i + 1], argv[i + 2] end
+  local tail = tails[priority] or error('priority is not 1 to 4')
   local low = (seq + 1) % 256
   if not high or low == 0 then high = string.sub(sequence_hex(seq + 1), 1, 10) end
   if not lows[low] then lows[low] = string.format('%02x', low) .. head_end end
@@ -87,7 +93,7 @@ for i = rest, #argv, 4 do
   local heavy = #by_cost > 0 and too_heavy(record)
   local refused = (seen[id] or some_exist and call('EXISTS', key) == 1) and 'duplicate' or heavy
   if refused then
-    table.insert(reply, (i - rest) / 4 + 1)
+    table.insert(reply, job)
     table.insert(reply, refused)
   else
     seen[id] = true

@@ -25,6 +25,8 @@ type (
 	}
 )
 
+type noArgs struct{}
+
 var (
 	limitScript   = bind[limitArgs]("limit", "set", "refused", "misconfigured", "corrupt")
 	pauseScript   = bind[pauseArgs]("pause", "set", "misconfigured", "corrupt")
