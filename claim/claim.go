@@ -89,9 +89,13 @@ func (c *Claimer) Queue() string { return c.keys.Queue() }
 // Lease is how long a claimed job belongs to this claimer unless extended.
 func (c *Claimer) Lease() time.Duration { return c.opts.Lease }
 
-// Check refuses a server on which the queue cannot keep its promises, with [queue.ErrServerTooOld] or [queue.ErrEvicts].
+// Check refuses a server on which the queue cannot keep its promises, with [queue.ErrServerTooOld] or [queue.ErrEvicts], and a user who
+// may not run all that claims and settles run, with [queue.ErrNoAccess].
 func (c *Claimer) Check(ctx context.Context) error {
-	return lua.CheckServer(ctx, c.client, c.opts.AllowEviction)
+	if err := lua.CheckServer(ctx, c.client, c.opts.AllowEviction); err != nil {
+		return err
+	}
+	return lua.CheckAccess(ctx, c.client, c.keys, []string{"claim", "settle", "extend", "look"}, "BLPOP")
 }
 
 // Job is a claimed job: what was enqueued, and the lease under which it may be worked on.

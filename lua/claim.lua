@@ -110,12 +110,13 @@ local function grant(job, asks)
 end
 
 -- Grants the next jobs of the lists, up to most in all, as long as nothing is special about them: no worker was lost by them, no line moved
--- them, they begin with the keys of the limits by key, and these grant them one unit each.
+-- them, they begin with the keys of the limits by key, and these grant them one unit each. Returns how many.
 local function grant_plain(most)
   local c, byte, looks_right, limits, n = candidates, string.byte, candidates.looks_right, #judged, granted
   local ids, records, at, asked = c.ids, c.records, c.at, {}
   while n < most and ids[at] and bytes < BYTES do
-    local record, enough = records[at] or '', true
+    local enough = true
+    local record = records[at] or ''
     local times, moves = byte(record, HEAD - 1, HEAD)
     if times ~= 48 or moves ~= 48 or not looks_right(record) then break end
     for i = 1, limits do
@@ -136,7 +137,10 @@ local function grant_plain(most)
   end
   local counts = c.in_tail and c.tail_taken or c.taken
   if at > c.at then counts[c.priority] = counts[c.priority] + at - c.at end
-  granted, c.at = n, at
+  local before = granted
+  granted = n
+  c.at = at
+  return n - before
 end
 
 -- The job stands in the line of a bucket from now on.
@@ -186,11 +190,7 @@ local function hand_out()
 
   local plain = judge.plain and #candidates.returning == 0 and candidates.bound == math.huge
   while not limited.broken do
-    if plain and judge.placeless and not suspect then
-      local before = granted
-      grant_plain(math.min(k, before + free))
-      free = free - (granted - before)
-    end
+    if plain and judge.placeless and not suspect then free = free - grant_plain(math.min(k, granted + free)) end
     local job = candidates.head(want, free)
     if not job then return end
     local place, id = job[1], job[2]

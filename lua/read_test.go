@@ -296,13 +296,15 @@ func TestReadsChangeNothing(t *testing.T) {
 		"budgets": func() error {
 			return second(lua.ReadBudgets(t.Context(), q.client, q.keys, 9, []lua.ValueOf{{Limit: "tpm", Value: "a"}}))
 		},
-		"explain": func() error { _, _, err := lua.Explain(t.Context(), q.client, q.keys, "wait1", lease); return err },
+		"preflight": func() error { return lua.CheckAccess(t.Context(), q.client, q.keys, []string{"claim"}) },
+		"explain":   func() error { _, _, err := lua.Explain(t.Context(), q.client, q.keys, "wait1", lease); return err },
 	}
 	unread := map[string]string{
-		"job":     "meta active sent dead completed delayed limits removed",
-		"list":    "meta active sent dead completed delayed lines open stale",
-		"look":    "overrides wait1 wait2 wait3 wait4 back sent open stale uncounted", // the claim that it calls for reads them
-		"explain": "overrides removed sent tally",
+		"job":       "meta active sent dead completed delayed limits removed",
+		"list":      "meta active sent dead completed delayed lines open stale",
+		"look":      "overrides wait1 wait2 wait3 wait4 back sent open stale uncounted", // the claim that it calls for reads them
+		"explain":   "overrides removed sent tally",
+		"preflight": "meta",
 	}
 	for _, name := range lua.Names() {
 		read := reads[name]

@@ -33,6 +33,8 @@ var (
 	ErrServerTooOld = lua.ErrServerTooOld
 	// ErrEvicts: the server's maxmemory-policy may evict keys, limiters and leases first; see [Options].AllowEviction.
 	ErrEvicts = lua.ErrEvicts
+	// ErrNoAccess: the user of the connection may not run a command that a script runs, which would end half done. It says which.
+	ErrNoAccess = lua.ErrNoAccess
 )
 
 // ConfigError says that the queue's settings are such that no claim obeys them; claims refuse until they are mended.

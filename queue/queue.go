@@ -211,6 +211,9 @@ func (q *Queue) check(ctx context.Context) error {
 	if err := lua.CheckServer(ctx, q.client, q.opts.AllowEviction); err != nil {
 		return err
 	}
+	if err := lua.CheckAccess(ctx, q.client, q.keys, []string{"enqueue"}); err != nil {
+		return err
+	}
 	// The name is for listings only: a failure (no memory, no permission) is told by the enqueue itself.
 	_ = q.client.Do(ctx, q.client.B().Sadd().Key(lua.Queues).Member(q.Name()).Build()).Error()
 	q.checked.Store(true)

@@ -125,5 +125,5 @@ func (w *Worker) report(what string, err error) {
 
 // refused: the server is one that a queue cannot be kept on; waiting does not help.
 func refused(err error) bool {
-	return errors.Is(err, queue.ErrServerTooOld) || errors.Is(err, queue.ErrEvicts)
+	return errors.Is(err, queue.ErrServerTooOld) || errors.Is(err, queue.ErrEvicts) || errors.Is(err, queue.ErrNoAccess)
 }

@@ -549,3 +549,34 @@ func TestRefusesNonsense(t *testing.T) {
 	_, err = worker.New(nil, "q", nothing, worker.Options{})
 	require.ErrorContains(t, err, "client")
 }
+
+// F32: the worker of a user who may not run a command of the scripts claims nothing.
+func TestF32WorkerWithoutACommandDoesNotStart(t *testing.T) {
+	t.Parallel()
+	client, name := emqtest.Client(t), emqtest.Queue(t)
+	q, err := queue.New(client, name, queue.Options{})
+	require.NoError(t, err)
+	_, err = q.Enqueue(context.Background(), queue.Job{ID: "a"})
+	require.NoError(t, err)
+	do := func(words ...string) {
+		require.NoError(t, client.Do(context.Background(), client.B().Arbitrary(words...).Build()).Error())
+	}
+	do("ACL", "SETUSER", name, "on", ">secret", "+@all", "~*", "&*", "-zadd")
+	t.Cleanup(func() { do("ACL", "DELUSER", name) })
+	options, err := valkey.ParseURL(emqtest.URL(t))
+	require.NoError(t, err)
+	options.Username, options.Password = name, "secret"
+	restricted, err := valkey.NewClient(options)
+	require.NoError(t, err)
+	defer restricted.Close()
+	w, err := worker.New(restricted, name, func(context.Context, *worker.Job) error { t.Error("the handler ran"); return nil }, worker.Options{})
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Run(context.Background()), queue.ErrNoAccess)
+	s, err := q.Get(context.Background(), "a")
+	require.NoError(t, err)
+	require.Equal(t, queue.Wait, s.State)
+	p, err := queue.New(restricted, name, queue.Options{})
+	require.NoError(t, err)
+	_, err = p.Enqueue(context.Background(), queue.Job{})
+	require.ErrorIs(t, err, queue.ErrNoAccess)
+}

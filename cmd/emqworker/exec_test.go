@@ -24,7 +24,7 @@ func TestExitCodesOfPrograms(t *testing.T) {
 	for _, id := range ids {
 		ok(t, "enqueue", name, "--id", id, "--retain", "1h", "--delay", "1ms")
 	}
-	ok(t, "run", "-q", name, "--backoff", "1h", "--for", "1s", "--exec", script(t, `echo "reason of $EMQ_JOB_ID" >&2; exit $EMQ_JOB_ID`))
+	ok(t, "run", "-q", name, "--backoff", "1h", "--for", "3s", "--exec", script(t, `echo "reason of $EMQ_JOB_ID" >&2; exit $EMQ_JOB_ID`))
 	for _, id := range ids {
 		s, err := q.Get(t.Context(), id)
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestTimeoutEndsTheGroup(t *testing.T) {
 		script(t, `sh -c 'trap "sleep 0.3; echo cleaned up >$DIR/child; exit" TERM; echo $$ >$DIR/pid; while :; do sleep 0.05; done' & sleep 60`))
 	begin := time.Now()
 	require.Equal(t, 0, p.wait(t), p.stderr.String())
-	assert.Less(t, time.Since(begin), 4*time.Second)
+	assert.Less(t, time.Since(begin), 30*time.Second, "the program would sleep for a minute")
 	s, err := q.Get(t.Context(), "a")
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(s.LastError, "time-out of 300ms is over: signal: terminated"), s.LastError)
@@ -141,7 +141,7 @@ func TestProgramThatLeavesAChild(t *testing.T) {
 		script(t, `sleep 30 >/dev/null & echo $! >$DIR/pid`))
 	begin := time.Now()
 	require.Equal(t, 0, p.wait(t), p.stderr.String())
-	assert.Less(t, time.Since(begin), 5*time.Second, "the child holds the pipe of standard error")
+	assert.Less(t, time.Since(begin), 20*time.Second, "the child holds the pipe of standard error")
 	s, err := q.Get(t.Context(), "a")
 	require.NoError(t, err)
 	assert.Equal(t, queue.Completed, s.State)

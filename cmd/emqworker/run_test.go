@@ -46,11 +46,12 @@ func TestRunFor(t *testing.T) {
 	begin := time.Now()
 	a = emq(t, "run", "-q", name, "-c", "5", "--log", "--for", "1s")
 	assert.Equal(t, 0, a.code, a.stderr)
-	assert.InDelta(t, time.Second, time.Since(begin), float64(500*time.Millisecond))
-	assert.Len(t, lines(a.stdout), 6)
+	assert.GreaterOrEqual(t, time.Since(begin), time.Second)
+	n := len(lines(a.stdout))
+	assert.Contains(t, []int{2, 4, 6}, n, "two in each of the windows that began, three on an idle machine")
 	assert.Contains(t, a.stderr, "emqworker: running queue "+name+": 5 at once, limit 2/400ms")
 	wait, active, delayed, _ := counts(t, q)
-	assert.Equal(t, []int64{3, 0}, []int64{wait + delayed, active})
+	assert.Equal(t, []int64{int64(9 - n), 0}, []int64{wait + delayed, active})
 }
 
 // handler is the program of the tests of signals: it says that it runs, and for how long is its argument.

@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -226,4 +227,44 @@ func TestEveryScriptRuns(t *testing.T) {
 	n, err := q.Drain(ctx, true)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, n)
+}
+
+// Jobs that nothing tells apart, and jobs under a limit by key alone, go through claims of many.
+func TestClaimsOfMany(t *testing.T) {
+	t.Parallel()
+	_, c := start(t)
+	ctx := t.Context()
+	for name, limit := range map[string]func(q *queue.Queue) error{
+		"none":  func(*queue.Queue) error { return nil },
+		"queue": func(q *queue.Queue) error { _, err := q.SetLimit(ctx, limiter.PerHour(12), ""); return err },
+		"key": func(q *queue.Queue) error {
+			_, err := q.SetNamedLimit(ctx, queue.NamedLimit{Name: "tenant", Limit: limiter.PerHour(2), By: "tenant"}, "")
+			return err
+		},
+	} {
+		q, err := queue.New(c, name, queue.Options{})
+		require.NoError(t, err)
+		require.NoError(t, limit(q))
+		jobs := make([]queue.Job, 30)
+		for i := range jobs {
+			jobs[i] = queue.Job{ID: strconv.Itoa(i), Keys: map[string]string{"tenant": strconv.Itoa(i % 6)}}
+		}
+		_, err = q.EnqueueMany(ctx, jobs)
+		require.NoError(t, err)
+		claimer, err := claim.New(c, name, claim.Options{})
+		require.NoError(t, err)
+		var ids []string
+		for range 4 {
+			b, err := claimer.Claim(ctx, 10)
+			require.NoError(t, err, name)
+			for _, job := range b.Jobs {
+				ids = append(ids, job.ID)
+			}
+		}
+		want := map[string]int{"none": 30, "queue": 12, "key": 12}[name]
+		require.Len(t, ids, want, name)
+		for i, id := range ids {
+			require.Equal(t, strconv.Itoa(i), id, name)
+		}
+	}
 }

@@ -1,0 +1,60 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/lua"
+)
+
+// as connects as a user with these rules beside all commands and all keys.
+func as(t *testing.T, q *queue, rules ...string) (client valkey.Client, user string) {
+	t.Helper()
+	user = "user-" + q.keys.Queue()
+	q.do(append([]string{"ACL", "SETUSER", user, "reset", "on", ">secret", "+@all", "~*", "&*"}, rules...)...)
+	t.Cleanup(func() {
+		_ = q.client.Do(context.Background(), q.client.B().Arbitrary("ACL", "DELUSER", user).Build()).Error()
+	})
+	options, err := valkey.ParseURL(emqtest.URL(t))
+	require.NoError(t, err)
+	options.Username, options.Password = user, "secret"
+	client, err = valkey.NewClient(options)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client, user
+}
+
+// F32: a user who may not run one of the commands inside a script is told which before the script runs and ends half done.
+func TestF32EachCommandThatAUserLacksIsNamed(t *testing.T) {
+	t.Parallel()
+	scripts := []string{"enqueue", "claim", "settle", "extend", "look"}
+	commands := append(lua.Commands(scripts...), "BLPOP")
+	require.Subset(t, commands, []string{"TIME", "ZADD", "MSET", "RPUSH", "UNLINK", "SETRANGE", "ZUNIONSTORE", "XADD", "INCRBY"})
+	q := newQueue(t)
+	before := q.digest()
+	client, user := as(t, q)
+	require.NoError(t, lua.CheckAccess(t.Context(), client, q.keys, scripts, "BLPOP"))
+	for _, command := range commands {
+		q.do("ACL", "SETUSER", user, "+@all", "-"+command)
+		err := lua.CheckAccess(t.Context(), client, q.keys, scripts, "BLPOP")
+		require.ErrorIs(t, err, lua.ErrNoAccess, command)
+		assert.ErrorContains(t, err, fmt.Sprintf("user %s may not run %s on the keys of queue %s; grant them: +%s ~%s*",
+			user, command, q.keys.Queue(), strings.ToLower(command), q.keys.Prefix()))
+	}
+	q.do("ACL", "SETUSER", user, "+@all", "resetkeys", "~"+q.keys.Prefix()+"*")
+	require.NoError(t, lua.CheckAccess(t.Context(), client, q.keys, scripts, "BLPOP"), "more keys are not needed")
+	q.do("ACL", "SETUSER", user, "resetkeys", "~"+q.keys.Prefix()+"job:*", "%R~"+q.keys.Prefix()+"*")
+	require.NoError(t, lua.CheckAccess(t.Context(), client, q.keys, []string{"list"}))
+	q.do("ACL", "SETUSER", user, "resetkeys", "~other:*")
+	err := lua.CheckAccess(t.Context(), client, q.keys, scripts)
+	require.ErrorIs(t, err, lua.ErrNoAccess)
+	require.ErrorContains(t, err, "; grant the keys of queue "+q.keys.Queue()+": ~"+q.keys.Prefix()+"*")
+	require.Equal(t, before, q.digest(), "nothing was run")
+}
