@@ -38,7 +38,7 @@ func TestF32EachCommandThatAUserLacksIsNamed(t *testing.T) {
 	commands := append(lua.Commands(scripts...), "BLPOP")
 	require.Subset(t, commands, []string{"TIME", "ZADD", "MSET", "RPUSH", "UNLINK", "SETRANGE", "ZUNIONSTORE", "XADD", "INCRBY"})
 	q := newQueue(t)
-	before := q.digest()
+	before := q.contents()
 	client, user := as(t, q)
 	require.NoError(t, lua.CheckAccess(t.Context(), client, q.keys, scripts, "BLPOP"))
 	for _, command := range commands {
@@ -56,5 +56,5 @@ func TestF32EachCommandThatAUserLacksIsNamed(t *testing.T) {
 	err := lua.CheckAccess(t.Context(), client, q.keys, scripts)
 	require.ErrorIs(t, err, lua.ErrNoAccess)
 	require.ErrorContains(t, err, "; grant the keys of queue "+q.keys.Queue()+": ~"+q.keys.Prefix()+"*")
-	require.Equal(t, before, q.digest(), "nothing was run")
+	require.Equal(t, before, q.contents(), "nothing was run")
 }
