@@ -86,7 +86,7 @@ func TestDemoCleansUpAfterASignal(t *testing.T) {
 		dir, err := os.MkdirTemp("", "d") // its socket's path must be short
 		require.NoError(t, err)
 		defer os.RemoveAll(dir)
-		p := startWith(t, []string{"TMPDIR=" + dir}, "demo")
+		p := startWith(t, []string{"TMPDIR=" + dir}, "demo", "--workers", "2", "--jobs", "1000") // few processes: each takes its time to start
 		eventually(t, func() bool { return strings.Contains(p.stdout.String(), "PRIVATE COUNTERS") }, p.stderr.String())
 		begin := time.Now()
 		p.signal(t, s)
