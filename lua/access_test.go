@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,4 +58,26 @@ func TestF32EachCommandThatAUserLacksIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrNoAccess)
 	require.ErrorContains(t, err, "; grant the keys of queue "+q.keys.Queue()+": ~"+q.keys.Prefix()+"*")
 	require.Equal(t, before, q.contents(), "nothing was run")
+}
+
+// F63: a settle that cannot reach one of its records, as in a slot that moves, changes nothing: the job is not taken for one without a
+// record.
+func TestF63SettleThatCannotReachARecord(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	q.wait("a", "b")
+	c := q.claim(2)
+	require.Len(t, c.IDs, 2)
+	client, _ := as(t, q, "resetkeys", "~"+q.keys.Prefix()+"[^j]*", "~"+q.keys.Job("a"))
+	before := q.contents()
+	for _, outcome := range []string{lua.Complete, lua.Retry, lua.Defer, lua.HandBack, lua.DeadLetter} {
+		for wait := range time.Duration(2) {
+			_, err := lua.Settle(t.Context(), client, q.keys, "p", 1, lease, []lua.Settlement{
+				{Outcome: outcome, ID: "a", Token: c.Token, Wait: wait * time.Second},
+				{Outcome: outcome, ID: "b", Token: c.Token, Wait: wait * time.Second},
+			})
+			require.Error(t, err, "%s %d", outcome, wait)
+			require.Equal(t, before, q.contents(), "%s %d", outcome, wait)
+		}
+	}
 }

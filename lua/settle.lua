@@ -63,8 +63,11 @@ for i = rest + plain, #ARGV, 6 do
   table.insert(results, prefix .. 'result:' .. ARGV[i + 1])
 end
 local ends = call('ZMSCORE', active, unpack(members))
-call('EXISTS', keys[1]) -- may they be written? all or none
-if #results > 0 then call('EXISTS', results[1]) end
+-- A record that cannot be reached ends the call before it writes. Those of plain jobs are declared keys, which the server looks at itself.
+if #results > 0 then
+  call('EXISTS', unpack(keys, plain + 1))
+  call('EXISTS', unpack(results))
+end
 
 local answers, jobs, seen = {}, {}, {}
 local left, removed, done = {}, {}, 0 -- the members that end, the plain ones first; keys of jobs that go; how many plain ones
