@@ -1,0 +1,14 @@
+package faults
+
+import (
+	"os"
+	"testing"
+
+	"github.com/echomq/emq/emqtest"
+	"github.com/echomq/emq/internal/fleet"
+)
+
+func TestMain(m *testing.M) {
+	fleet.Main()
+	os.Exit(emqtest.Run(m))
+}
