@@ -1,4 +1,4 @@
-.PHONY: help valkey test test-fast long lint demo fuzz bench bench-report bench-once
+.PHONY: help valkey test test-fast faults long lint demo fuzz bench bench-report bench-once
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
@@ -14,11 +14,16 @@ help: ## print this list
 valkey: ## install valkey-server where it is missing
 	@[ -n "$$EMQ_TEST_VALKEY_SERVER" ] || .ci/install-valkey
 
-test: valkey lint ## everything: vet, gofmt, all tests with the race detector
+test: valkey lint ## vet, gofmt, all tests with the race detector, the quick faults of processes and connections without
 	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+	cd internal/faults && go test -short -timeout $(TIMEOUT) ./...
 
 test-fast: valkey ## all tests without the race detector
 	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+
+faults: valkey ## inflict every fault of docs/faults.md and print what each row measured
+	@{ go test -json -count 1 -timeout 20m -run '^TestF[0-9]' ./...; \
+		cd internal/faults && go test -json -count 1 -timeout 20m ./...; } | go run -C internal/faults ./report -list ../../docs/faults.md
 
 long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm, 100,000 wake-ups (about an hour)
 	go test -timeout 3h -v -run Model ./claim -model.sequences 12500
@@ -29,6 +34,7 @@ lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); [ -z "$$bad" ] || { echo "not gofmt'ed:"; echo "$$bad"; exit 1; } >&2
 	go vet ./...
 	cd bench && go vet ./...
+	cd internal/faults && go vet ./...
 
 demo: ## watch a fleet hold a limit
 	go run ./cmd/emqworker demo

@@ -7,6 +7,7 @@ replace github.com/echomq/emq => ../../
 require (
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/echomq/emq v0.0.0
+	github.com/stretchr/testify v1.12.1
 )
 
 require (
@@ -26,7 +27,6 @@ require (
 	github.com/prometheus/procfs v0.8.0 // indirect
 	github.com/rs/xid v1.4.0 // indirect
 	github.com/rs/zerolog v1.28.0 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 	github.com/valkey-io/valkey-go v1.0.79 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
