@@ -14,7 +14,7 @@ import (
 type Job = claim.Job
 
 // Handler runs one job. Returning nil completes it. An error spends the attempt and lets the job wait for the next, until its
-// attempts are used up; a panic is an error too. [Defer], [RateLimited] and [DeadLetter] return other ends.
+// attempts are used up; a panic is an error too. [RetryIn], [Defer], [RateLimited] and [DeadLetter] return other ends.
 //
 // ctx ends when the job's time-out is over, when its lease is lost, and at shutdown after the grace; context.Cause tells which
 // ([context.DeadlineExceeded], [claim.ErrLeaseLost], [ErrStopping]). A job can run more than once, so make handlers idempotent.
@@ -79,6 +79,22 @@ func (d *deferral) Error() string {
 
 // Defer, returned by a handler, lets the job wait for d without spending the attempt.
 func Defer(d time.Duration) error { return &deferral{wait: d} }
+
+type retry struct {
+	wait time.Duration
+	err  error
+}
+
+func (r *retry) Error() string {
+	if r.err == nil {
+		return fmt.Sprintf("to be tried again in %v", r.wait)
+	}
+	return r.err.Error()
+}
+func (r *retry) Unwrap() error { return r.err }
+
+// RetryIn, returned by a handler, spends the attempt as any error does, but lets the job wait for d instead of [Options].Backoff.
+func RetryIn(d time.Duration, err error) error { return &retry{d, err} }
 
 type rateLimited struct {
 	wait time.Duration

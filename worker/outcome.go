@@ -50,6 +50,10 @@ func decide(job *Job, err, cause error, backoff Backoff) (claim.Outcome, meter.O
 	case job.Attempt >= job.MaxAttempts:
 		return claim.DeadLetter(job, queue.ReasonAttempts, err), meter.Dead
 	}
+	var later *retry
+	if errors.As(err, &later) {
+		return claim.Retry(job, later.wait, err), meter.Retried
+	}
 	return claim.Retry(job, backoff(job.Attempt), err), meter.Retried
 }
 

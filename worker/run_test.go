@@ -95,6 +95,10 @@ func TestDecide(t *testing.T) {
 		"stopping hands back":             {failed, ErrStopping, 3, "back", 0},
 		"defer":                           {Defer(time.Minute), nil, 3, "defer", time.Minute},
 		"a wrapped defer":                 {errors.Join(failed, Defer(time.Minute)), nil, 3, "defer", time.Minute},
+		"retry in":                        {RetryIn(time.Hour, failed), nil, 2, "retry", time.Hour},
+		"retry in, the last attempt":      {RetryIn(time.Hour, failed), nil, 3, "dead", 0},
+		"retry in, stopping":              {RetryIn(time.Hour, failed), ErrStopping, 3, "back", 0},
+		"retry in before now":             {RetryIn(-1, nil), nil, 1, "retry", 0},
 		"dead-letter":                     {DeadLetter(failed), nil, 1, "dead", 0},
 	} {
 		job := &Job{Job: queue.Job{MaxAttempts: 3}, Attempt: c.attempt}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,15 +20,23 @@ import (
 	"github.com/echomq/emq/worker"
 )
 
-// Exit codes of a program that say that another attempt would not help: EX_USAGE and EX_DATAERR.
+// Exit codes of a program: EX_USAGE and EX_DATAERR say that another attempt would not help, EX_TEMPFAIL that one would, perhaps at the
+// time that the program wrote to its file descriptor 3.
 var hopeless = []int{64, 65}
+
+const tempFail = 75
+
+// retryAfter is how that time is written, as EMQ_RETRY_AFTER=90 or EMQ_RETRY_AFTER=1m30s.
+var retryAfter = regexp.MustCompile(`(?m)^EMQ_RETRY_AFTER=(\S+)\s*$`)
 
 const (
 	killAfter  = 5 * time.Second // from SIGTERM to SIGKILL
 	hurryAfter = time.Second     // the same at shutdown: shorter than the worker waits for its handlers
 	pipesAfter = time.Second     // how long the pipes of a program that ended are read on, when others hold them
 	groupPoll  = 25 * time.Millisecond
-	stderrKept = claim.MaxErrorText - 128 // bytes; the rest is for how the program ended
+
+	maxRetryAfter = 24 * time.Hour
+	stderrKept    = claim.MaxErrorText - 128 // bytes; the rest is for how the program ended
 )
 
 // program runs one process for each job. Its argv never passes through a shell.
@@ -108,7 +117,14 @@ func (p *program) handle(ctx context.Context, job *worker.Job) error {
 	cmd.Stderr = &said
 	cmd.WaitDelay = pipesAfter
 	ownGroup(cmd)
-	if err := p.start(cmd); err != nil {
+	started, answer, err := attachAnswer(cmd)
+	if err != nil {
+		return fmt.Errorf("a pipe for the program: %w", err)
+	}
+	err = p.start(cmd)
+	started()
+	if err != nil {
+		answer()
 		return err
 	}
 	ended := make(chan struct{})
@@ -124,11 +140,11 @@ func (p *program) handle(ctx context.Context, job *worker.Job) error {
 	close(ended)
 	watching.Wait()
 	p.forget(cmd.Process.Pid)
-	return outcome(ctx, job.Timeout, cmd.ProcessState, said.text())
+	return outcome(ctx, job.Timeout, cmd.ProcessState, said.text(), answer())
 }
 
 // outcome is what the end of the program means for its job.
-func outcome(ctx context.Context, timeout time.Duration, state *os.ProcessState, stderr string) error {
+func outcome(ctx context.Context, timeout time.Duration, state *os.ProcessState, stderr, answer string) error {
 	if state.Success() {
 		return nil
 	}
@@ -144,7 +160,26 @@ func outcome(ctx context.Context, timeout time.Duration, state *os.ProcessState,
 	if slices.Contains(hopeless, state.ExitCode()) {
 		return worker.DeadLetter(errors.New(text))
 	}
+	if wait, asked := askedWait(answer); asked && state.ExitCode() == tempFail {
+		return worker.RetryIn(wait, errors.New(text))
+	}
 	return errors.New(text)
+}
+
+// askedWait is the time after EMQ_RETRY_AFTER= in what a program wrote to its file descriptor 3: seconds or a duration, at most a day.
+func askedWait(answer string) (time.Duration, bool) {
+	m := retryAfter.FindStringSubmatch(answer)
+	if m == nil {
+		return 0, false
+	}
+	wait, err := time.ParseDuration(m[1])
+	if seconds, bad := strconv.ParseUint(m[1], 10, 31); bad == nil {
+		wait, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || wait < 0 {
+		return 0, false
+	}
+	return min(wait, maxRetryAfter), true
 }
 
 // start starts cmd and notes its group.

@@ -42,6 +42,33 @@ func TestExitCodesOfPrograms(t *testing.T) {
 	}
 }
 
+// A program that ends with 75 may say on its file descriptor 3 when it wants to be tried again. The attempt is spent.
+func TestRetryAfterOfPrograms(t *testing.T) {
+	t.Parallel()
+	q, name := newTestQueue(t)
+	says := map[string]string{
+		"seconds": `echo EMQ_RETRY_AFTER=7200 >&3; exit 75`, "duration": `printf 'x\nEMQ_RETRY_AFTER=2h0m' >&3; exit 75`,
+		"most": `echo EMQ_RETRY_AFTER=1000h >&3; exit 75`, "nonsense": `echo EMQ_RETRY_AFTER=soon >&3; exit 75`, "nothing": `exit 75`,
+		"other": `echo EMQ_RETRY_AFTER=7200 >&3; exit 1`, "child": `sleep 30 >/dev/null 2>&1 & echo EMQ_RETRY_AFTER=7200 >&3; exit 75`,
+	}
+	waits := map[string]time.Duration{"seconds": 2 * time.Hour, "duration": 2 * time.Hour, "most": 24 * time.Hour, "nonsense": time.Minute,
+		"nothing": time.Minute, "other": time.Minute, "child": 2 * time.Hour}
+	for id := range says {
+		ok(t, "enqueue", name, "--id", id)
+	}
+	cases := ""
+	for id, does := range says {
+		cases += id + ") " + does + ";;\n"
+	}
+	ok(t, "run", "-q", name, "--backoff", "1m", "--for", "3s", "--exec", script(t, "case $EMQ_JOB_ID in\n"+cases+"esac"))
+	for id, wait := range waits {
+		s, err := q.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []any{queue.Delayed, queue.ByRetry, 1}, []any{s.State, s.DelayedBy, s.Attempts}, id)
+		assert.InDelta(t, wait.Minutes(), time.Until(s.DueAt).Minutes(), wait.Minutes()/4, id) // the usual wait has jitter
+	}
+}
+
 func TestWhatProgramsGet(t *testing.T) {
 	t.Parallel()
 	_, name := newTestQueue(t)

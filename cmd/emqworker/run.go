@@ -31,6 +31,7 @@ type runFlags struct {
 	queue       string
 	concurrency int
 	log, exec   bool
+	http        httpFlags
 	lease       time.Duration
 	grace       time.Duration
 	runFor      time.Duration
@@ -43,9 +44,10 @@ type runFlags struct {
 func newRun(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run -q QUEUE (--log | --exec PROGRAM [ARGUMENT…])",
-		Short: "Run a worker: a program for each job, or a line of JSON",
-		Long: `Run a worker: claim the jobs of a queue as its limit allows, and run a program for each, or print each as a line of JSON.
+		Use:   "run -q QUEUE (--log | --http URL | --exec PROGRAM [ARGUMENT…])",
+		Short: "Run a worker: a program for each job, a request, or a line of JSON",
+		Long: `Run a worker: claim the jobs of a queue as its limit allows, and run a program for each, post each to an HTTP endpoint, or
+print each as a line of JSON.
 
 --exec runs PROGRAM once for each job, without a shell. Everything after --exec belongs to the program, so the worker's own
 flags come before it. The program gets the payload on standard input, the worker's environment without VALKEY_URL and
@@ -56,14 +58,25 @@ REDIS_URL, and:
   EMQ_TOKEN                                          new with each claim, to tell an earlier run from a later one
   TRACEPARENT, TRACESTATE                            the trace that enqueued it
 Its exit code is the job's end: 0 done; 64 or 65 dead at once; 75 and any other: tried again, with the last 8 KB of its
-standard error kept as the reason. When its time-out is over, its lease is lost or the worker stops, its process group gets
-SIGTERM, and SIGKILL 5 s later (1 s when the worker stops).
+standard error kept as the reason. With 75 it may say when: by a line EMQ_RETRY_AFTER=90 or EMQ_RETRY_AFTER=1m30s on its file
+descriptor 3. When its time-out is over, its lease is lost or the worker stops, its process group gets SIGTERM, and SIGKILL 5 s
+later (1 s when the worker stops).
+
+--http posts the payload to URL, with what the job is in the headers Emq-Queue, Emq-Job-Id, Emq-Job-Name, Emq-Attempt,
+Emq-Deferrals, Emq-Enqueued-Ms, Emq-Claimed-Ms, Emq-Deadline-Ms, Emq-Token, Emq-Keys, Emq-Cost (the last two as in a query
+string) and Traceparent, and signed, with --http-secret-file, as the Standard Webhooks specification says. The answer is the
+job's end: 2xx done; 429, and 503 that says when to come back: the job waits without spending an attempt, and the queue is
+closed until then for the whole fleet (--http-close-key closes a key value alone, --http-no-close nothing); 408, 409, 425, 5xx
+and no answer: tried again; other 4xx and 3xx: dead at once. When to come back is read from Retry-After (seconds, a date or a
+duration) or the RateLimit and X-RateLimit-Reset fields, and is at most --http-max-wait. Addresses that are not of the public
+internet are refused when connecting, unless --http-private is given.
 
 The first SIGTERM or SIGINT (Ctrl-C) stops claiming and lets running jobs finish for --grace; what is not finished then is
 handed back without spending an attempt. A second one hands back at once. So does one after --for is over.`,
 		Example: `  emqworker run -q mail --log                         # print each job as JSON
   emqworker run -q mail -c 20 --exec ./send --fast    # run ./send --fast for each job, 20 at once
-  emqworker run -q mail --drain --exec ./send         # until the queue is empty`,
+  emqworker run -q mail --drain --exec ./send         # until the queue is empty
+  emqworker run -q hooks --http https://example.org/jobs --http-secret-file secret`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,6 +89,7 @@ handed back without spending an attempt. A second one hands back at once. So doe
 	flags.IntVarP(&f.concurrency, "concurrency", "c", worker.DefaultConcurrency, "jobs that run at once")
 	flags.BoolVar(&f.log, "log", false, "print each job as a line of JSON and call it done")
 	flags.BoolVar(&f.exec, "exec", false, "run a program for each job; the last flag: the program and its arguments follow")
+	f.http.register(flags)
 	flags.DurationVar(&f.lease, "lease", claim.DefaultLease, "how long a job belongs to this worker unless extended, which it is while it runs")
 	flags.DurationVar(&f.grace, "grace", worker.DefaultGrace, "how long running jobs may go on after the stop")
 	flags.DurationVar(&f.runFor, "for", 0, "stop after this time")
@@ -86,15 +100,26 @@ handed back without spending an attempt. A second one hands back at once. So doe
 	return cmd
 }
 
+// one says whether exactly one of them is set.
+func one(set ...bool) bool {
+	n := 0
+	for _, s := range set {
+		if s {
+			n++
+		}
+	}
+	return n == 1
+}
+
 func run(a *app, cmd *cobra.Command, f runFlags, args []string) error {
 	switch {
 	case f.queue == "":
 		return usage("run: -q is missing: which queue? Flags come before --exec")
-	case f.log == f.exec:
-		return usage("run: want one of --log and --exec")
+	case !one(f.log, f.exec, f.http.url != ""):
+		return usage("run: want one of --log, --http and --exec")
 	case f.exec && len(args) == 0:
 		return usage("run: --exec is not followed by a program")
-	case f.log && len(args) > 0:
+	case !f.exec && len(args) > 0:
 		return usage("run: unexpected argument %q", args[0])
 	case f.runFor < 0:
 		return usage("run: --for is %v; want more than 0", f.runFor)
@@ -103,9 +128,20 @@ func run(a *app, cmd *cobra.Command, f runFlags, args []string) error {
 	case f.backoff < 0:
 		return usage("run: --backoff is %v; want 0 or more", f.backoff)
 	}
+	if err := f.http.check(cmd.Flags()); err != nil {
+		return err
+	}
 	r := &runner{flags: f, stderr: cmd.ErrOrStderr()}
 	handler := logJobs(cmd.OutOrStdout())
-	if f.exec {
+	switch {
+	case f.http.url != "":
+		poster, err := f.http.poster(f.concurrency)
+		if err != nil {
+			return err
+		}
+		defer poster.Close()
+		handler = poster.Handle
+	case f.exec:
 		program, err := newProgram(args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if err != nil {
 			return usage("run: --exec: %w", err)

@@ -22,7 +22,7 @@ func TestUsageErrors(t *testing.T) {
 		"limits set q 5/soon":                 "no length of time",
 		"limits set b{d 5/1s":                 `queue name "b{d" has '{' at byte 1`,
 		"run":                                 "run: -q is missing",
-		"run -q q":                            "want one of --log and --exec",
+		"run -q q":                            "want one of --log, --http and --exec",
 		"run -q q --log x":                    `unexpected argument "x"`,
 		"run -q q --exec":                     "--exec is not followed by a program",
 		"run -q q --exec /nonesuch":           "--exec: ",

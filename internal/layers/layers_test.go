@@ -32,6 +32,7 @@ var may = map[string][]string{
 	"internal/emulator":  {"alicebob/miniredis"},
 	"internal/model":     {"limiter", "lua"},
 	"internal/subbudget": {"limiter"},
+	"internal/webhook":   {"worker", "meter"},
 	"internal/fleet":     {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
 }
 
