@@ -49,6 +49,7 @@ type Claimer struct {
 	meter   *meter.Queue
 	process string // names this claimer to the server, which remembers its last settle
 	nonce   atomic.Int64
+	made    time.Time
 
 	settling sync.Mutex // one settle at a time: the server remembers only the last
 	sequence int64      // of the last settle; owned by settling
@@ -80,7 +81,7 @@ func New(client valkey.Client, name string, opts Options) (*Claimer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim: naming this process: %w", err)
 	}
-	return &Claimer{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name), process: process.String()}, nil
+	return &Claimer{client: client, keys: keys, opts: opts, meter: opts.Meter.Queue(name), process: process.String(), made: time.Now()}, nil
 }
 
 // Queue is the queue's name.

@@ -33,6 +33,7 @@ var keyTypes = map[string]struct{ suffix, kind string }{
 	"completed": {"completed", "zset"},        // kept results, by server ms of their end
 	"errors":    {"errors", "hash"},           // id to reason and last error
 	"wake":      {"wake", "list"},             // wake tokens
+	"workers":   {"workers", "zset"},          // worker processes, by server ms of their last beat
 	"audit":     {"audit", "stream"},          // what every script did, when asked for
 }
 
@@ -78,3 +79,6 @@ func (k Keys) Audit() string { return k.named["audit"] }
 
 // Job is the record of one job.
 func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
+
+// Worker is what a worker process says of itself.
+func (k Keys) Worker(process string) string { return k.prefix + "worker:" + process }

@@ -141,6 +141,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	extending, stopExtending := context.WithCancel(base)
 	loops.Go(func() { w.extendLoop(extending) })
+	loops.Go(func() { w.beatLoop(extending, fetching) })
 	settling, stopSettling := context.WithCancel(base)
 	defer stopSettling()
 	settled := make(chan struct{})
