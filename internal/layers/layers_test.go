@@ -33,6 +33,7 @@ var may = map[string][]string{
 	"internal/model":     {"limiter", "lua"},
 	"internal/subbudget": {"limiter"},
 	"internal/webhook":   {"worker", "meter"},
+	"internal/dashboard": {"limiter", "metrics", "queue", "valkey-io/valkey-go", "golang.org/x/crypto"},
 	"internal/fleet":     {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
 }
 
