@@ -82,3 +82,13 @@ func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
 
 // Worker is what a worker process says of itself.
 func (k Keys) Worker(process string) string { return k.prefix + "worker:" + process }
+
+// Has says whether name, without the prefix, is a key of the queue that is not of a single job, limit or process.
+func (k Keys) Has(name string) bool {
+	for _, key := range k.named {
+		if key == k.prefix+name {
+			return true
+		}
+	}
+	return false
+}

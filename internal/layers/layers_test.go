@@ -34,6 +34,7 @@ var may = map[string][]string{
 	"internal/subbudget": {"limiter"},
 	"internal/webhook":   {"worker", "meter"},
 	"internal/dashboard": {"limiter", "metrics", "queue", "valkey-io/valkey-go", "golang.org/x/crypto"},
+	"internal/ledger":    {"internal/model"},
 	"internal/fleet":     {"claim", "worker", "valkey-io/valkey-go", "stretchr/testify"},
 }
 

@@ -29,22 +29,39 @@ type Grant struct {
 
 // Replay runs a queue's audit stream through the model: what each script did is done to the model, and each claim is held to what the
 // model's next claim does. The order of the stream is the order of execution, so no clocks are compared.
-func Replay(entries []map[string]string, maxReclaims int) (r Report, q *Queue, err error) {
+func Replay(entries []map[string]string, maxReclaims int) (Report, *Queue, error) {
+	r := Replayer{MaxReclaims: maxReclaims, KeepGrants: true}
 	for _, e := range entries {
-		at := number(e["at"])
-		if q == nil {
-			q = New(at, 30_000, maxReclaims)
-		}
-		q.Now = at
-		if e["op"] == "claim" {
-			r.claim(q, e)
-			continue
-		}
-		if err := q.apply(e); err != nil {
-			return r, q, err
+		if err := r.Add(e); err != nil {
+			return r.Report, r.Queue, err
 		}
 	}
-	return r, q, nil
+	return r.Report, r.Queue, nil
+}
+
+// Replayer is [Replay] entry by entry.
+type Replayer struct {
+	Report
+	MaxReclaims int
+	KeepGrants  bool   // in Report.Grants
+	Queue       *Queue // as it is after the last entry; nil before the first
+}
+
+// Add takes the next entry. After an error, which says what the model and the stream do not agree about, it is of no more use.
+func (r *Replayer) Add(e map[string]string) error {
+	at := number(e["at"])
+	if r.Queue == nil {
+		r.Queue = New(at, 30_000, r.MaxReclaims)
+	}
+	r.Queue.Now = at
+	if e["op"] == "claim" {
+		r.claim(r.Queue, e)
+		if !r.KeepGrants {
+			r.Grants = r.Grants[:0]
+		}
+		return nil
+	}
+	return r.Queue.apply(e)
 }
 
 func (r *Report) claim(q *Queue, e map[string]string) {
