@@ -79,7 +79,7 @@ func TestPrivateCountersAdmitTheLimitTimesTheFleet(t *testing.T) {
 	require.Len(t, workers.Starts(), processes*max, "one window of %d in each of %d processes lets their product through", max, processes)
 }
 
-func TestSeamAdmitsTwiceTheLimitLessOneAndNoMore(t *testing.T) {
+func TestF85SeamAdmitsTwiceTheLimitLessOneAndNoMore(t *testing.T) {
 	t.Parallel()
 	const max, window = 5, 1000
 	client, clock := virtual(t)
@@ -196,7 +196,7 @@ func TestFleetHoldsManyLimits(t *testing.T) {
 
 // ---- Order ----
 
-func TestSentBackJobsKeepTheirPlace(t *testing.T) {
+func TestF83SentBackJobsKeepTheirPlace(t *testing.T) {
 	t.Parallel()
 	client, clock := virtual(t)
 	for _, early := range []bool{false, true} {
@@ -233,7 +233,7 @@ func TestSentBackJobsKeepTheirPlace(t *testing.T) {
 
 // ---- Nothing is lost ----
 
-func TestKillingWorkersLosesNothing(t *testing.T) {
+func TestF02KillingWorkersLosesNothing(t *testing.T) {
 	t.Parallel()
 	const jobs = 400
 	q := newQueue(t, emqtest.Client(t))
@@ -258,7 +258,7 @@ func TestKillingWorkersLosesNothing(t *testing.T) {
 	t.Logf("%d starts for %d jobs over 5 kills", len(workers.Starts()), jobs)
 }
 
-func TestStaleWorkerCannotSettle(t *testing.T) {
+func TestF07StaleWorkerCannotSettle(t *testing.T) {
 	t.Parallel()
 	client, clock := virtual(t)
 	q := newQueue(t, client)
@@ -288,7 +288,7 @@ func TestStaleWorkerCannotSettle(t *testing.T) {
 	require.NoError(t, answers[0])
 }
 
-func TestStoppedWorkerNeverSettlesAfterItsLease(t *testing.T) {
+func TestF05StoppedWorkerCannotSettle(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, emqtest.Client(t))
 	audit(t, q)
@@ -311,7 +311,7 @@ func TestStoppedWorkerNeverSettlesAfterItsLease(t *testing.T) {
 	require.Equal(t, 1, completed)
 }
 
-func TestPoisonJobIsDeadAndTheOthersFinish(t *testing.T) {
+func TestF11PoisonJobIsDeadAndTheOthersFinish(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, emqtest.Client(t))
 	poison, err := q.Enqueue(ctx, queue.Job{Payload: []byte("kill")})
@@ -334,7 +334,7 @@ func TestPoisonJobIsDeadAndTheOthersFinish(t *testing.T) {
 	require.Zero(t, s.Attempts)
 }
 
-func TestShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
+func TestF14ShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, emqtest.Client(t))
 	ids := enqueue(t, q, 4)
@@ -355,7 +355,7 @@ func TestShutdownHandsBackWithoutSpendingTheAttempt(t *testing.T) {
 	}
 }
 
-func TestServerGoneAndBack(t *testing.T) {
+func TestF35ServerGoneAndBack(t *testing.T) {
 	t.Parallel()
 	server, err := valkeyd.Start(valkeyd.Options{Args: []string{"--appendonly", "yes"}})
 	require.NoError(t, err)
@@ -394,7 +394,7 @@ func TestServerGoneAndBack(t *testing.T) {
 	}
 }
 
-func TestScriptFlushUnderLoad(t *testing.T) {
+func TestF36ScriptFlushUnderLoad(t *testing.T) {
 	t.Parallel()
 	server, err := valkeyd.Start(valkeyd.Options{})
 	require.NoError(t, err)
@@ -429,7 +429,7 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 	t.Logf("%d flushes", flushes)
 }
 
-func TestPayloadsOfAnyBytes(t *testing.T) {
+func TestF88PayloadsOfAnyBytes(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, emqtest.Client(t))
 	random := make([]byte, 1<<20)

@@ -399,7 +399,7 @@ func TestScenesCoverTheScriptsThatWrite(t *testing.T) {
 }
 
 // A call that fails changes nothing, whatever type any key has; and it fails if it changes a key of the wrong type.
-func TestWrongTypes(t *testing.T) {
+func TestF41WrongTypes(t *testing.T) {
 	t.Parallel()
 	eachScene(t, func(t *testing.T, q *queue, p play) {
 		before := q.contents()

@@ -91,7 +91,7 @@ func TestDueJobsGoToTheEndOfTheirPriority(t *testing.T) {
 	}
 }
 
-func TestRefusedClaimMovesOneJob(t *testing.T) {
+func TestF81RefusedClaimMovesOneJob(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.limited("1")
@@ -267,7 +267,7 @@ func TestManyEndedLeasesComeBackInSteps(t *testing.T) {
 }
 
 // A job whose record the server lost goes to dead wherever it is met, and costs nothing.
-func TestMissingRecords(t *testing.T) {
+func TestF47MissingRecords(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	crowded(q)
@@ -413,7 +413,7 @@ func (c *late) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult
 	return *before
 }
 
-func TestAnswerOfAnotherClaimIsRefused(t *testing.T) {
+func TestF30AnswerOfAnotherClaimIsRefused(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	q.wait("a", "b", "c")

@@ -11,7 +11,7 @@ import (
 )
 
 // Scripts touch keys that they do not declare, such as records; on a cluster that works because all lie in the queue's slot.
-func TestScriptsOnACluster(t *testing.T) {
+func TestF37ScriptsOnACluster(t *testing.T) {
 	t.Parallel()
 	s := server(t, valkeyd.Options{Cluster: true})
 	for range 3 { // other slots

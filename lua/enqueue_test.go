@@ -10,7 +10,7 @@ import (
 	"github.com/echomq/emq/lua"
 )
 
-func TestDuplicates(t *testing.T) {
+func TestF90Duplicates(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	everywhere(q)

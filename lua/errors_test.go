@@ -41,7 +41,7 @@ func TestCallIsSentAgainWhenItDidNotRun(t *testing.T) {
 	require.Equal(t, "wait", q.state("a"))
 }
 
-func TestUnavailable(t *testing.T) {
+func TestF60Unavailable(t *testing.T) {
 	t.Parallel()
 	q := private(t)
 	q.wait("a")
@@ -67,7 +67,7 @@ func TestUnavailable(t *testing.T) {
 }
 
 // When memory is full only enqueues are refused: the fleet drains the queue.
-func TestFullServer(t *testing.T) {
+func TestF45FullServer(t *testing.T) {
 	t.Parallel()
 	q := private(t)
 	q.wait(ids(6)...)

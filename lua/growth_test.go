@@ -87,7 +87,7 @@ func (q *queue) fill(n int, when string) {
 
 // What one call costs does not depend on how many jobs there are: the scripts run the same commands, and no command reads or
 // writes more than the call may.
-func TestCostDoesNotGrow(t *testing.T) {
+func TestF40CostDoesNotGrow(t *testing.T) {
 	t.Parallel()
 	const k = 10
 	claim := func(q *queue) { q.claim(k) }

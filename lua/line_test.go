@@ -106,7 +106,7 @@ func TestAHeadBlockedElsewhereMovesAndItsLineGoesOn(t *testing.T) {
 }
 
 // All that a job asks for is granted, or nothing is spent.
-func TestAllOrNothing(t *testing.T) {
+func TestF84AllOrNothing(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.limit("set chat max=5 by=chat")

@@ -115,7 +115,7 @@ func TestSettersRejectWhatClaimsWouldRefuse(t *testing.T) {
 	}
 }
 
-func TestAnotherLayoutIsLeftAlone(t *testing.T) {
+func TestF92AnotherLayoutIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	eachScene(t, func(t *testing.T, q *queue, p play) {
 		if strings.HasPrefix(p.script, "take") || p.script == "extend" {
@@ -255,7 +255,7 @@ func TestRemove(t *testing.T) {
 	require.Equal(t, []bool{false, true}, duplicates(answers))
 }
 
-func TestManyIDsInOneCall(t *testing.T) {
+func TestF42ManyIDsInOneCall(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	many := ids(9000) // more than a script can unpack at once

@@ -11,7 +11,7 @@ import (
 	"github.com/echomq/emq/lua"
 )
 
-func TestNames(t *testing.T) {
+func TestF66F89Names(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"a", "A", "0", ".", "_", "-", "orders", "a.b_c-d", "...", strings.Repeat("x", 128),

@@ -141,7 +141,7 @@ var flags = map[string]string{
 	"preflight": "#!lua flags=no-writes", "list": "#!lua flags=no-writes", "look": "#!lua flags=allow-oom",
 }
 
-func TestScripts(t *testing.T) {
+func TestF44Scripts(t *testing.T) {
 	t.Parallel()
 	names := lua.Names()
 	assert.Len(t, names, len(flags))

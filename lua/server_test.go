@@ -11,7 +11,7 @@ import (
 	"github.com/echomq/emq/lua"
 )
 
-func TestCheckServer(t *testing.T) {
+func TestF46CheckServer(t *testing.T) {
 	t.Parallel()
 	s := server(t, valkeyd.Options{})
 	q := queueOn(t, dial(t, s), nil)

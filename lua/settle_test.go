@@ -124,7 +124,7 @@ func (q *queue) refused(s lua.Settlement) {
 	require.Equal(q, before, q.digest(), "extend")
 }
 
-func TestStaleTokenCannotSettle(t *testing.T) {
+func TestF07StaleTokenCannotSettle(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.wait("a", "b")
@@ -172,7 +172,7 @@ func TestExtend(t *testing.T) {
 
 // A call that is sent again gets the answers of the first and changes nothing, until another call of that process, or the
 // time for which it is remembered has passed.
-func TestSettleSentAgain(t *testing.T) {
+func TestF24SettleSentAgain(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	jobs := settled(q)

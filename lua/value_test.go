@@ -33,7 +33,7 @@ func (q *queue) contents() map[string]string {
 }
 
 // What one claim of ten finds with three jobs waiting and a window of a second.
-func TestCounterAndCap(t *testing.T) {
+func TestF70F71F72CounterAndCap(t *testing.T) {
 	t.Parallel()
 	shared := clocked(t) // its clock stands still
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestCounterAndCap(t *testing.T) {
 	}
 }
 
-func TestGarbageCounterStopsTheClaim(t *testing.T) {
+func TestF72GarbageCounterStopsTheClaim(t *testing.T) {
 	t.Parallel()
 	shared := clocked(t)
 	for _, value := range []string{
@@ -156,7 +156,7 @@ func TestLimiterOfAnotherTypeStopsTheClaim(t *testing.T) {
 	}
 }
 
-func TestMisconfiguredQueueRefuses(t *testing.T) {
+func TestF73F74MisconfiguredQueueRefuses(t *testing.T) {
 	t.Parallel()
 	shared := clocked(t)
 	notWhole := []string{
@@ -199,7 +199,7 @@ func TestMisconfiguredQueueRefuses(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreLeftOut(t *testing.T) {
+func TestF75SettingsThatAreLeftOut(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.wait("a", "b")
@@ -234,7 +234,7 @@ func TestLastMillisecondOfAWindow(t *testing.T) {
 	require.Equal(t, time.Second, got.Retry)
 }
 
-func TestNothingIsSpentForNothing(t *testing.T) {
+func TestF80NothingIsSpentForNothing(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.do("HSET", ":meta", "max", "2")
@@ -254,7 +254,7 @@ func TestNothingIsSpentForNothing(t *testing.T) {
 	assert.Equal(t, "2", q.text("GET :limiter"))
 }
 
-func TestWindowShortenedAndLengthened(t *testing.T) {
+func TestF77WindowShortenedAndLengthened(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(q *queue, ms string){
 		"by a plain command": func(q *queue, ms string) { q.do("HSET", ":meta", "duration", ms) },
@@ -304,7 +304,7 @@ func TestManualStopSurvivesAShorterWindow(t *testing.T) {
 	assert.NoError(t, err, "the counter's type is the claim's matter")
 }
 
-func TestRaisedLimitWakesAndGrants(t *testing.T) {
+func TestF76RaisedLimitWakesAndGrants(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.limited("1")
@@ -328,7 +328,7 @@ func TestRaisedLimitWakesAndGrants(t *testing.T) {
 	assert.Empty(t, q.claim(3).IDs)
 }
 
-func TestLargestNumbersAreExact(t *testing.T) {
+func TestF43LargestNumbersAreExact(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	const max = 1<<53 - 1
@@ -360,7 +360,7 @@ func TestLargestNumbersAreExact(t *testing.T) {
 }
 
 // A clock that steps back locks nothing for longer than its own length; delays that users asked for stay.
-func TestClockStepsBack(t *testing.T) {
+func TestF78ClockStepsBack(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.do("HSET", ":meta", "max", "2", "duration", "5000")
@@ -449,7 +449,7 @@ func TestSmallStepBackCutsNoLease(t *testing.T) {
 	assert.Equal(t, time.UnixMilli(start).Add(lease), f.At)
 }
 
-func TestClockStepsForward(t *testing.T) {
+func TestF78ClockStepsForward(t *testing.T) {
 	t.Parallel()
 	q := clocked(t)
 	q.do("HSET", ":meta", "max", "2", "duration", "5000")

@@ -92,7 +92,7 @@ func TestWhatGoesInComesOut(t *testing.T) {
 	}
 }
 
-func TestSecondEnqueueOfAnIDChangesNothing(t *testing.T) {
+func TestF25SecondEnqueueOfAnIDChangesNothing(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	c := newClaimer(t, q)
@@ -240,7 +240,7 @@ func TestBadInputIsNamedAndChangesNothing(t *testing.T) {
 	require.Equal(t, before, digest(t, client))
 }
 
-func TestDelays(t *testing.T) {
+func TestF94Delays(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	c := newClaimer(t, q)
@@ -354,7 +354,7 @@ func TestLimitIsSetChangedAndLifted(t *testing.T) {
 	require.Len(t, claimed(t, newClaimer(t, q), 1), 1)
 }
 
-func TestServersThatAQueueCannotBeKeptOn(t *testing.T) {
+func TestF46ServersThatAQueueCannotBeKeptOn(t *testing.T) {
 	t.Parallel()
 	server, err := valkeyd.Start(valkeyd.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru"}})
 	require.NoError(t, err)

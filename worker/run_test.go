@@ -14,7 +14,7 @@ import (
 )
 
 // A process that was stopped between its claim and the start of the handler finds that it is too late to start.
-func TestStartByHandsBackUnrun(t *testing.T) {
+func TestF86StartByHandsBackUnrun(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client, name := emqtest.Client(t), emqtest.Queue(t)

@@ -104,7 +104,7 @@ func TestRunsEachJobOnceAndRemovesIt(t *testing.T) {
 	require.Zero(t, c.Dead+c.Completed)
 }
 
-func TestOutcomesThatAHandlerReturns(t *testing.T) {
+func TestF09OutcomesThatAHandlerReturns(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	ctx := context.Background()
@@ -181,7 +181,7 @@ func TestOutcomesThatAHandlerReturns(t *testing.T) {
 	eventually(t, "second attempt", func() bool { _, err := q.Get(ctx, id); return errors.Is(err, queue.ErrNotFound) })
 }
 
-func TestMuxDefersNamesThatItDoesNotKnow(t *testing.T) {
+func TestF91MuxDefersNamesThatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	var ran atomic.Int64
@@ -325,7 +325,7 @@ func TestLostLeaseCancelsTheHandler(t *testing.T) {
 	require.EqualValues(t, 2, runs.Load())
 }
 
-func TestStopDrainsWithinTheGrace(t *testing.T) {
+func TestF14StopDrainsWithinTheGrace(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	started := make(chan string, 10)
@@ -366,7 +366,7 @@ func TestStopDrainsWithinTheGrace(t *testing.T) {
 	require.Equal(t, []string{"0", "3", "6"}, ids, "the unfinished are handed back at their places, the others completed")
 }
 
-func TestHandBackDoesNotWait(t *testing.T) {
+func TestF15HandBackDoesNotWait(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	started := make(chan struct{})
@@ -388,7 +388,7 @@ func TestHandBackDoesNotWait(t *testing.T) {
 }
 
 // Jobs of a claim that is under way are handed back too.
-func TestHandBackLeavesNoLease(t *testing.T) {
+func TestF16HandBackLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
 	for range 40 {
@@ -457,7 +457,7 @@ func TestStopEndsAlthoughTheServerIsAway(t *testing.T) {
 	}
 }
 
-func TestStopAndRunInAnyOrder(t *testing.T) {
+func TestF17StopAndRunInAnyOrder(t *testing.T) {
 	t.Parallel()
 	client := emqtest.Client(t)
 	nothing := func(context.Context, *worker.Job) error { return nil }

@@ -98,7 +98,7 @@ func TestGraceOverHandsBack(t *testing.T) {
 	}
 }
 
-func TestSecondSignalHandsBackAtOnce(t *testing.T) {
+func TestF15SecondSignalHandsBackAtOnce(t *testing.T) {
 	t.Parallel()
 	for s, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
 		q, name := newTestQueue(t)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	childMain()
 	fleet.Main()
 	os.Exit(emqtest.Run(m))
 }
