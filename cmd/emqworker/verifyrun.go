@@ -170,7 +170,7 @@ func (v *verification) run(ctx context.Context) (verifyResult, error) {
 	if err := v.read(base); err != nil {
 		return verifyResult{}, err
 	}
-	r := verifyResult{Server: v.server.name, Seed: v.seed, Queues: len(v.queues), Kills: v.kills, Stops: v.stops, Changes: v.changes, Left: left}
+	r := verifyResult{Server: v.server.name, Seed: v.seed, Queues: len(v.queues), Kills: v.kills, Stops: v.stops, Changes: v.changes, Left: left, Violations: []ledger.Violation{}}
 	for _, q := range v.queues {
 		if err := v.finish(base, q, &r); err != nil {
 			return verifyResult{}, err

@@ -69,6 +69,22 @@ func (s *scene) do(command ...string) valkey.ValkeyResult {
 	return r
 }
 
+// admin runs commands on the one connection of a client of its own, which CLIENT KILL leaves alone.
+func (s *scene) admin() func(command ...string) valkey.ValkeyResult {
+	s.Helper()
+	options := s.server.Options()
+	options.PipelineMultiplex, options.DisableCache = -1, true
+	client, err := valkey.NewClient(options)
+	require.NoError(s, err)
+	s.Cleanup(client.Close)
+	return func(command ...string) valkey.ValkeyResult {
+		s.Helper()
+		r := client.Do(context.Background(), client.B().Arbitrary(command...).Build())
+		require.NoError(s, r.Error(), command)
+		return r
+	}
+}
+
 // add enqueues jobs whose payloads say what their handlers do; their ids are j0, j1, ….
 func (s *scene) add(payloads ...string) {
 	s.Helper()
