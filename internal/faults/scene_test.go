@@ -43,6 +43,21 @@ func newScene(t *testing.T, options valkeyd.Options) *scene {
 	return s
 }
 
+// newSceneWithClock starts a server whose clock stands still until it is moved.
+func newSceneWithClock(t *testing.T) (*scene, *valkeyd.Clock) {
+	t.Helper()
+	server, clock, err := valkeyd.StartWithClock(valkeyd.Options{})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := valkey.NewClient(server.Options())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	clock.Advance(0)
+	s := on(t, client)
+	s.server = server
+	return s, clock
+}
+
 // on makes a scene on a server that is there.
 func on(t *testing.T, client valkey.Client) *scene {
 	t.Helper()
@@ -62,7 +77,7 @@ func on(t *testing.T, client valkey.Client) *scene {
 
 func (s *scene) do(command ...string) valkey.ValkeyResult {
 	s.Helper()
-	r := s.client.Do(context.Background(), s.client.B().Arbitrary(command[0]).Keys(command[1:]...).Build())
+	r := s.client.Do(context.Background(), s.client.B().Arbitrary(command[0]).Keys(command[1]).Args(command[2:]...).Build())
 	if err := r.Error(); err != nil && !valkey.IsValkeyNil(err) {
 		s.Fatalf("%q: %v", command, err)
 	}
