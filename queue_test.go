@@ -68,6 +68,36 @@ func TestFleetHoldsTheLimit(t *testing.T) {
 	}
 }
 
+// Eight processes' claims race for the one token of each of a thousand windows: one wins each time.
+func TestF79RaceForTheLastToken(t *testing.T) {
+	t.Parallel()
+	const racers, windows = 8, 1000
+	client, clock := virtual(t)
+	q := newQueue(t, client)
+	limit(t, q, 1, time.Second)
+	enqueue(t, q, windows)
+	claimers := make([]*claim.Claimer, racers)
+	for i := range claimers {
+		claimers[i] = newClaimer(t, client, q)
+	}
+	for range windows {
+		var won atomic.Int64
+		var race sync.WaitGroup
+		for _, c := range claimers {
+			race.Go(func() {
+				b, err := c.Claim(ctx, 1)
+				if err == nil {
+					won.Add(int64(len(b.Jobs)))
+				}
+			})
+		}
+		race.Wait()
+		require.EqualValues(t, 1, won.Load())
+		clock.Advance(time.Second)
+	}
+	t.Attr("figure", "1,000 windows, 8 racers, 1 winner each")
+}
+
 func TestPrivateCountersAdmitTheLimitTimesTheFleet(t *testing.T) {
 	t.Parallel()
 	const processes, max = 4, 10

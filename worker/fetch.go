@@ -25,6 +25,7 @@ func (w *Worker) fetchLoop(ctx, claiming, working context.Context) {
 			}
 			free += w.freeSlots()
 		}
+		w.standBack(ctx, duty)
 		if ctx.Err() != nil {
 			w.giveSlots(free)
 			return
@@ -68,6 +69,39 @@ func (w *Worker) takeSlots(ctx context.Context, duty *duty) int {
 			duty.pass(ctx, false, 1)
 		case <-ctx.Done():
 			return 0
+		}
+	}
+}
+
+// How long before and after a job that is for others falls due a worker leaves claiming to them: longer than they take to notice.
+const (
+	shunBefore = 100 * time.Millisecond
+	shunAfter  = 1500 * time.Millisecond
+)
+
+// standBack does the worker's duty as a busy one while a job is due whose handler still runs here: else the worker that is the first to know
+// would claim it again and again, and no other would get it.
+func (w *Worker) standBack(ctx context.Context, duty *duty) {
+	due := w.shun.Load()
+	if due == nil || time.Until(*due) > shunBefore {
+		return
+	}
+	w.shun.CompareAndSwap(due, nil)
+	over := time.NewTimer(time.Until(due.Add(shunAfter)))
+	defer over.Stop()
+	duty.pass(ctx, false, 1)
+	for {
+		select {
+		case <-over.C:
+			return
+		case <-duty.claim.C:
+			duty.pass(ctx, false, 0)
+		case <-duty.look.C:
+			duty.pass(ctx, true, 0)
+		case <-duty.ears.woken:
+			duty.pass(ctx, false, 1)
+		case <-ctx.Done():
+			return
 		}
 	}
 }

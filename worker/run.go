@@ -31,6 +31,8 @@ func (w *Worker) start(working context.Context, job *Job) {
 	if !w.enter(r) {
 		// An earlier lease of this job still runs in this process: not beside it.
 		cancel(nil)
+		due := time.Now().Add(w.claimer.Lease())
+		w.shun.Store(&due)
 		w.outcomes <- claim.Defer(job, w.claimer.Lease())
 		w.giveSlots(1)
 		return

@@ -57,7 +57,8 @@ type Worker struct {
 
 	slots    chan struct{} // one token per free handler slot
 	outcomes chan claim.Outcome
-	next     chan *run // to a goroutine that waits for its next run; closed when no more is started
+	shun     atomic.Pointer[time.Time] // when a job falls due that is for other workers, since its handler still runs here
+	next     chan *run                 // to a goroutine that waits for its next run; closed when no more is started
 
 	mu      sync.Mutex
 	running map[*Job]*run   // claimed and not yet settled; owned by mu

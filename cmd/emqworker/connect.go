@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,13 +32,16 @@ func (a *app) connect(cmd *cobra.Command) (valkey.Client, error) {
 	client, err := valkey.NewClient(opt)
 	if err != nil {
 		text := err.Error()
+		if strings.HasPrefix(text, "WRONGPASS") {
+			text = "user " + cmp.Or(opt.Username, "default") + ": " + text
+		}
 		if opt.Password != "" {
 			text = strings.ReplaceAll(text, opt.Password, "…")
 		}
 		switch {
 		case opt.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded), errors.As(err, new(tls.RecordHeaderError)):
 			text += "; the address asks for TLS: does the server speak it on this port?"
-		case opt.TLSConfig == nil && errors.Is(err, io.EOF):
+		case opt.TLSConfig == nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 			text += "; the server hung up: does it want TLS (valkeys://) on this port?"
 		}
 		return nil, &exitError{exitUnreachable, fmt.Errorf("cannot reach Valkey at %s: %s", strings.Join(opt.InitAddress, ", "), text)}
