@@ -1,4 +1,4 @@
-.PHONY: help valkey test test-fast faults long lint demo fuzz bench bench-report bench-once
+.PHONY: help valkey test test-fast faults servers long lint demo fuzz bench bench-report bench-once
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
@@ -24,6 +24,10 @@ test-fast: valkey ## all tests without the race detector
 faults: valkey ## inflict every fault of docs/faults.md and print what each row measured
 	@{ go test -json -count 1 -timeout 20m -run '^TestF[0-9]' ./...; \
 		cd internal/faults && go test -json -count 1 -timeout 20m ./...; } | go run -C internal/faults ./report -list ../../docs/faults.md
+
+servers: ## the tests that need only a server, on Redis 7.0 (Debian's redis-server)
+	@command -v redis-server >/dev/null || { echo "redis-server is missing; as root, type: apt-get install redis-server" >&2; exit 1; }
+	EMQ_TEST_VALKEY_SERVER=$$(command -v redis-server) go test -count 1 -timeout $(TIMEOUT) -parallel $(PARALLEL) ./lua ./queue ./limiter ./claim ./worker
 
 long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm, 100,000 wake-ups (about an hour)
 	go test -timeout 3h -v -run Model ./claim -model.sequences 12500

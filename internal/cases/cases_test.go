@@ -160,7 +160,7 @@ func (c testCase) work(h worker.Handler, opts worker.Options) (stop func()) {
 }
 
 // A01, OptimalBits/bull#2068: 3 a second holds with one process; with two, six run.
-func TestA01TwoProcessesShareTheLimit(t *testing.T) {
+func TestCaseA01TwoProcessesShareTheLimit(t *testing.T) {
 	c := open(t)
 	c.hset(3, 1000)
 	c.gen(60)
@@ -171,7 +171,7 @@ func TestA01TwoProcessesShareTheLimit(t *testing.T) {
 }
 
 // A05, discord/discord-api-docs#5144: 101 calls under 50 a second, sent right and refused at the far end: two windows met.
-func TestA05SeamOfTwoWindows(t *testing.T) {
+func TestCaseA05SeamOfTwoWindows(t *testing.T) {
 	c := open(t)
 	c.hset(50, 1000)
 	c.gen(101)
@@ -185,7 +185,7 @@ func TestA05SeamOfTwoWindows(t *testing.T) {
 }
 
 // B01, taskforcesh/bullmq#1649: 70 a minute are allowed but one slow job at a time runs; nothing says what holds it back.
-func TestB01SlotsNotTheLimitHoldBack(t *testing.T) {
+func TestCaseB01SlotsNotTheLimitHoldBack(t *testing.T) {
 	c := open(t)
 	c.hset(70, 6000)
 	c.gen(200)
@@ -223,7 +223,7 @@ func open2(t *testing.T) testCase {
 }
 
 // B04, OptimalBits/bull#2235: after one overload the inflow falls far below the limit, yet every new job is delayed first.
-func TestB04AfterAnOverloadNothingIsDelayed(t *testing.T) {
+func TestCaseB04AfterAnOverloadNothingIsDelayed(t *testing.T) {
 	c := open(t)
 	c.hset(30, 1000)
 	const after = 30
@@ -256,7 +256,7 @@ func TestB04AfterAnOverloadNothingIsDelayed(t *testing.T) {
 }
 
 // C01, taskforcesh/bullmq#269: only the first window's jobs run, then nothing for ever.
-func TestC01WindowAfterWindow(t *testing.T) {
+func TestCaseC01WindowAfterWindow(t *testing.T) {
 	c := open(t)
 	c.hset(2, 3000)
 	c.gen(10)
@@ -269,7 +269,7 @@ func TestC01WindowAfterWindow(t *testing.T) {
 }
 
 // C07, OptimalBits/bull#2394: two handlers on one limited queue: the first job runs, the rest sit in delayed.
-func TestC07TwoNamesOnALimitedQueue(t *testing.T) {
+func TestCaseC07TwoNamesOnALimitedQueue(t *testing.T) {
 	c := open(t)
 	c.hset(1, 200)
 	var mu sync.Mutex
@@ -299,7 +299,7 @@ func TestC07TwoNamesOnALimitedQueue(t *testing.T) {
 }
 
 // D01, OptimalBits/bull#1053: without a limit jobs run in order; with one they run in a random order.
-func TestD01OrderUnderALimit(t *testing.T) {
+func TestCaseD01OrderUnderALimit(t *testing.T) {
 	c := open(t)
 	c.hset(10, 200)
 	c.gen(200)
@@ -312,7 +312,7 @@ func TestD01OrderUnderALimit(t *testing.T) {
 }
 
 // E01, taskforcesh/bullmq#2713: one per ten minutes is changed to one per two; the workers sleep out the ten.
-func TestE01ChangedLimitWakesTheSleepers(t *testing.T) {
+func TestCaseE01ChangedLimitWakesTheSleepers(t *testing.T) {
 	c := open(t)
 	c.emqworker("", "limits", "set", c.q.Name(), "1/60s")
 	c.gen(10)
@@ -338,7 +338,7 @@ func TestE01ChangedLimitWakesTheSleepers(t *testing.T) {
 }
 
 // F02, oban-bg/oban#476, riverqueue/river#730: postponing a job twenty times makes its first real error wait days.
-func TestF02DeferralsAreNoAttempts(t *testing.T) {
+func TestCaseF02DeferralsAreNoAttempts(t *testing.T) {
 	c := open(t)
 	id, err := c.q.Enqueue(ctx, queue.Job{MaxAttempts: 3})
 	require.NoError(t, err)
@@ -370,7 +370,7 @@ func TestF02DeferralsAreNoAttempts(t *testing.T) {
 }
 
 // I01, collectiveidea/delayed_job#951, contribsys/faktory#268: each deploy costs the long jobs an attempt.
-func TestI01DeploysCostNoAttempt(t *testing.T) {
+func TestCaseI01DeploysCostNoAttempt(t *testing.T) {
 	c := open(t)
 	c.gen(4)
 	script := filepath.Join(t.TempDir(), "H")
@@ -397,7 +397,7 @@ func TestI01DeploysCostNoAttempt(t *testing.T) {
 }
 
 // J01, sidekiq/sidekiq#3952, resque/resque#739: a payload of a wrong encoding is mangled, refused with an id, or run for ever.
-func TestJ01PayloadsOfAnyBytes(t *testing.T) {
+func TestCaseJ01PayloadsOfAnyBytes(t *testing.T) {
 	c := open(t)
 	random := make([]byte, 1<<20)
 	_, _ = rand.Read(random)

@@ -67,7 +67,7 @@ func perWindow(all []started, length int64, n int) (counts []int) {
 }
 
 // A05, the other half: the same under a sliding log, where no second holds more than 50.
-func TestA05SlidingLogHasNoSeam(t *testing.T) {
+func TestCaseA05SlidingLogHasNoSeam(t *testing.T) {
 	c := open(t)
 	c.set("50/1s", "--algorithm", "sliding_log")
 	c.gen(101)
@@ -80,7 +80,7 @@ func TestA05SlidingLogHasNoSeam(t *testing.T) {
 }
 
 // A10, parse-community/parse-server#10624: two rules for one user count into one key: the first decides the window of both.
-func TestA10TwoRulesOfOneUser(t *testing.T) {
+func TestCaseA10TwoRulesOfOneUser(t *testing.T) {
 	c := open(t)
 	c.set("a", "10/2s", "--by", "user")
 	c.set("b", "5/1s", "--by", "user")
@@ -107,7 +107,7 @@ func TestA10TwoRulesOfOneUser(t *testing.T) {
 
 // B05, scrapy/scrapy#2638, yacy/yacy_search_server#753: all slots hold requests of one polite host; the others wait although nobody
 // calls them.
-func TestB05PoliteHostHoldsUpNoOther(t *testing.T) {
+func TestCaseB05PoliteHostHoldsUpNoOther(t *testing.T) {
 	c := open(t)
 	c.set("host", "1/2s", "--by", "host", "--algorithm", "leaky_bucket")
 	c.genWith("slow", 500, map[string]string{"host": "slow"}, nil)
@@ -128,7 +128,7 @@ func TestB05PoliteHostHoldsUpNoOther(t *testing.T) {
 
 // C06, ax-llm/ax#631, run-llama/llama_index#23202: a request larger than the bucket waits for a fill that cannot come, or is let
 // straight through.
-func TestC06TooHeavyJobs(t *testing.T) {
+func TestCaseC06TooHeavyJobs(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "sliding_window_counter", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
 			c := open(t)
@@ -156,7 +156,7 @@ func TestC06TooHeavyJobs(t *testing.T) {
 }
 
 // D04, taskforcesh/bullmq#1929: four jobs of equal priority that were sent back by the limit come out as 2, 3, 1, 4.
-func TestD04OrderAfterRateLimited(t *testing.T) {
+func TestCaseD04OrderAfterRateLimited(t *testing.T) {
 	c := open(t)
 	c.set("1/100ms")
 	c.gen(4)
@@ -184,7 +184,7 @@ func TestD04OrderAfterRateLimited(t *testing.T) {
 }
 
 // E05, activepieces/activepieces#15033: a job behind its project's place waits a fixed 20 s although the place was freed at once.
-func TestE05FreedPlaceIsTakenAtOnce(t *testing.T) {
+func TestCaseE05FreedPlaceIsTakenAtOnce(t *testing.T) {
 	c := open(t)
 	c.set("project", "1", "--algorithm", "concurrency", "--by", "project")
 	c.genWith("", 10, map[string]string{"project": "p"}, nil)
@@ -211,7 +211,7 @@ func TestE05FreedPlaceIsTakenAtOnce(t *testing.T) {
 }
 
 // F04, OptimalBits/bull#1148: a job that meets the limit is dropped from every list, or fails for good.
-func TestF04NothingIsDropped(t *testing.T) {
+func TestCaseF04NothingIsDropped(t *testing.T) {
 	c := open(t)
 	c.set("tenant", "1/100ms", "--by", "tenant")
 	jobs := make([]queue.Job, 30)
@@ -232,7 +232,7 @@ func TestF04NothingIsDropped(t *testing.T) {
 }
 
 // G02, BerriAI/litellm#10555: limit 15 tokens a minute, 7 a call: all calls pass.
-func TestG02TokensAreCounted(t *testing.T) {
+func TestCaseG02TokensAreCounted(t *testing.T) {
 	c := open(t)
 	c.set("tpm", "15/2s", "--by", "key", "--unit", "tokens")
 	c.set("rpm", "10/2s", "--by", "key")
@@ -242,7 +242,7 @@ func TestG02TokensAreCounted(t *testing.T) {
 }
 
 // G04, pentacent/keila#403: the provider states 40 a minute, 2,000 an hour and 5,000 a day; the queue can hold only one of them.
-func TestG04SeveralWindows(t *testing.T) {
+func TestCaseG04SeveralWindows(t *testing.T) {
 	c := open(t)
 	c.set("m", "8/1s")
 	c.set("h", "30/5s")
@@ -266,7 +266,7 @@ func TestG04SeveralWindows(t *testing.T) {
 }
 
 // H03, taskforcesh/bullmq#2679, #906: several queues should share a limit, or lie on a cluster: CROSSSLOT at run time.
-func TestH03QueuesOnACluster(t *testing.T) {
+func TestCaseH03QueuesOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster, err := valkeyd.StartCluster(3)
 	require.NoError(t, err)
