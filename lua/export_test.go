@@ -12,9 +12,6 @@ import (
 // Older is what CheckServer compares versions by.
 var Older = older
 
-// All is every key of the queue that scripts declare, by name.
-func (k Keys) All() map[string]string { return k.named }
-
 // Kind is the type that a declared key should have.
 func Kind(name string) string {
 	if name == "bucket" {

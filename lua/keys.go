@@ -1,5 +1,7 @@
 package lua
 
+import "maps"
+
 // Queues is the set of the names of known queues. It lies in a slot of its own; each process adds a queue once.
 const Queues = "emq:queues"
 
@@ -82,6 +84,9 @@ func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
 
 // Worker is what a worker process says of itself.
 func (k Keys) Worker(process string) string { return k.prefix + "worker:" + process }
+
+// All are the keys of the queue that are not of a single job, limit or process, by the names that scripts give them.
+func (k Keys) All() map[string]string { return maps.Clone(k.named) }
 
 // Has says whether name, without the prefix, is a key of the queue that is not of a single job, limit or process.
 func (k Keys) Has(name string) bool {

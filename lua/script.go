@@ -2,7 +2,9 @@ package lua
 
 import (
 	"context"
+	"crypto/sha1"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -140,6 +142,12 @@ func Source(name string) string {
 	}
 	text, _ := assemble(name, file(name+".lua"))
 	return text
+}
+
+// Sum is the SHA1 of a script's text, by which the server knows it.
+func Sum(name string) string {
+	sum := sha1.Sum([]byte(Source(name)))
+	return hex.EncodeToString(sum[:])
 }
 
 // Names lists the scripts.

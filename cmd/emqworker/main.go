@@ -56,7 +56,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&a.url, "url", "", "server: valkey://, valkeys:// (TLS), redis://, rediss:// or unix://; default $VALKEY_URL, else $REDIS_URL, else "+defaultURL)
 	flags.StringVar(&a.passwordFile, "password-file", "", "read the server's password from this file")
-	root.AddCommand(newDemo(a), newDemoWorker(a), newVerify(a), newVerifyWorker(a), newRun(a), newServe(a), newEnqueue(a), newLimits(a), newStats(a), newJob(a), newQueue(a), newVersion())
+	root.AddCommand(newDemo(a), newDemoWorker(a), newVerify(a), newVerifyWorker(a), newRun(a), newServe(a), newDoctor(a), newEnqueue(a), newLimits(a), newStats(a), newJob(a), newQueue(a), newVersion())
 	finish(a, root)
 	return root
 }

@@ -11,7 +11,7 @@ import (
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"frobnicate":                          `unknown command "frobnicate"; want one of demo, enqueue, job`,
+		"frobnicate":                          `unknown command "frobnicate"; want one of demo, doctor, enqueue, job`,
 		"limts get q":                         `unknown command "limts"; did you mean limits?`,
 		"limits st q":                         `unknown command "limits st"; did you mean`,
 		"limits":                              "limits: say what; want one of check, close, get, ls, reopen, reset, set, unset",

@@ -32,6 +32,7 @@ var may = map[string][]string{
 	"internal/emulator":  {"alicebob/miniredis"},
 	"internal/model":     {"limiter", "lua"},
 	"internal/subbudget": {"limiter"},
+	"internal/doctor":    {"lua", "metrics", "queue", "valkey-io/valkey-go"},
 	"internal/webhook":   {"worker", "meter"},
 	"internal/dashboard": {"limiter", "metrics", "queue", "valkey-io/valkey-go", "golang.org/x/crypto"},
 	"internal/ledger":    {"internal/model"},
