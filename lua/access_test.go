@@ -81,3 +81,32 @@ func TestF63SettleThatCannotReachARecord(t *testing.T) {
 		}
 	}
 }
+
+// A record that a script cannot reach is not a record that is gone: its job does not go to dead.
+func TestF63RecordsThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	q.wait("a", "b")
+	q.wait("c", "d")
+	require.Len(t, q.claim(1).IDs, 1)
+	q.do("ZADD", ":delayed", fmt.Sprint(start-1), "d") // due
+	q.do("ZADD", ":active", fmt.Sprint(start-1), "c|0-x") // its lease has ended
+	client, _ := as(t, q, "resetkeys", "~"+q.keys.Prefix()+"[^j]*")
+	before := q.contents()
+	for name, call := range map[string]func() error{
+		"claim": func() error {
+			_, err := lua.Claim(t.Context(), client, q.keys, "", "nonce", 2, lease, 3)
+			return err
+		},
+		"run":     func() error { _, err := lua.RunNow(t.Context(), client, q.keys, []string{"d"}); return err },
+		"redrive": func() error { _, err := lua.Redrive(t.Context(), client, q.keys, []string{"d"}); return err },
+		"remove":  func() error { _, err := lua.Remove(t.Context(), client, q.keys, []string{"a"}); return err },
+		"job":     func() error { _, _, err := lua.ReadJob(t.Context(), client, q.keys, "a"); return err },
+		"list":    func() error { _, err := lua.ReadPage(t.Context(), client, q.keys, "wait", 0, 9); return err },
+		"explain": func() error { _, _, err := lua.Explain(t.Context(), client, q.keys, "a", lease); return err },
+	} {
+		err := call()
+		assert.Error(t, err, name)
+		assert.Equal(t, before, q.contents(), name)
+	}
+}

@@ -296,6 +296,7 @@ func TestReadsChangeNothing(t *testing.T) {
 		"budgets": func() error {
 			return second(lua.ReadBudgets(t.Context(), q.client, q.keys, 9, []lua.ValueOf{{Limit: "tpm", Value: "a"}}))
 		},
+		"workers":   func() error { _, _, _, err := lua.ReadWorkers(t.Context(), q.client, q.keys, 9); return err },
 		"preflight": func() error { return lua.CheckAccess(t.Context(), q.client, q.keys, []string{"claim"}) },
 		"explain":   func() error { _, _, err := lua.Explain(t.Context(), q.client, q.keys, "wait1", lease); return err },
 	}

@@ -16,22 +16,26 @@ local function job_key(id)
   return prefix .. 'job:' .. id
 end
 
--- What is stored of a job, or the head of it: '' for nothing and for a key of another type, which is no record either.
+-- What is stored of a job, or the head of it: '' for nothing and for a key of another type, which is no record either. One that cannot be
+-- reached (a slot that moves, a user who may not read it) is not gone: that ends the script.
+local function stored(answer)
+  if type(answer) == 'string' then return answer end
+  if answer and not string.find(answer.err, '^WRONGTYPE') then error(answer) end
+  return ''
+end
+
 local function read_record(id)
-  local record = redis.pcall('GET', job_key(id))
-  return type(record) == 'string' and record or ''
+  return stored(redis.pcall('GET', job_key(id)))
 end
 
 -- The same without most of the payload, for those who need keys and costs alone. Of what a producer may enqueue these end within 9 KiB:
 -- 16 keys of up to 390 bytes and 16 costs of up to 150, after a name of up to 133 and four numbers; only the trace follows them.
 local function read_header(id)
-  local start = redis.pcall('GETRANGE', job_key(id), '0', '16383')
-  return type(start) == 'string' and start or ''
+  return stored(redis.pcall('GETRANGE', job_key(id), '0', '16383'))
 end
 
 local function head_of(id)
-  local head = redis.pcall('GETRANGE', job_key(id), '0', tostring(HEAD - 1))
-  return type(head) == 'string' and head or ''
+  return stored(redis.pcall('GETRANGE', job_key(id), '0', tostring(HEAD - 1)))
 end
 
 -- A place orders all jobs of a queue: priority first, then sequence. Exact in a double. nil if this is no record.
