@@ -144,7 +144,7 @@ func (q *Queue) known(ctx context.Context, change lua.NamedChange) (NamedLimit, 
 }
 
 func (q *Queue) named(ctx context.Context, change lua.NamedChange) (before NamedLimit, known bool, err error) {
-	if err := q.check(ctx); err != nil {
+	if err := q.check(ctx, "named"); err != nil {
 		return NamedLimit{}, false, err
 	}
 	change.Reason = cutText(change.Reason, maxReason)
@@ -306,7 +306,7 @@ func (q *Queue) close(ctx context.Context, op, key, value string, d time.Duratio
 	if op == "close" && (d <= 0 || d > MaxDelay) {
 		return time.Time{}, fmt.Errorf("emq: closing for %v; want more than 0 and at most ten years", d)
 	}
-	if err := q.check(ctx); err != nil {
+	if err := q.check(ctx, "close"); err != nil {
 		return time.Time{}, err
 	}
 	when := fmt.Sprintf("+%d", (d + time.Millisecond - 1).Milliseconds())

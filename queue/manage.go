@@ -65,7 +65,7 @@ func (q *Queue) ResetLimit(ctx context.Context, reason string) error {
 }
 
 func (q *Queue) limit(ctx context.Context, change lua.LimitChange) (limiter.Limit, error) {
-	if err := q.check(ctx); err != nil {
+	if err := q.check(ctx, "limit"); err != nil {
 		return limiter.Limit{}, err
 	}
 	change.Reason = cutText(change.Reason, maxReason)
@@ -92,7 +92,7 @@ func (q *Queue) Limit(ctx context.Context) (limiter.Limit, error) {
 // Pause stops claims from handing out jobs, until [Queue.Resume]. Running jobs go on; delayed jobs still fall due. The reason
 // is kept. It says whether the queue was paused before.
 func (q *Queue) Pause(ctx context.Context, reason string) (was bool, err error) {
-	if err := q.check(ctx); err != nil {
+	if err := q.check(ctx, "pause"); err != nil {
 		return false, err
 	}
 	return lua.Pause(ctx, q.client, q.keys, true, cutText(reason, maxReason))
@@ -100,33 +100,43 @@ func (q *Queue) Pause(ctx context.Context, reason string) (was bool, err error) 
 
 // Resume lets claims hand out jobs again and says whether the queue was paused.
 func (q *Queue) Resume(ctx context.Context, reason string) (was bool, err error) {
+	if err := q.may(ctx, "pause"); err != nil {
+		return false, err
+	}
 	return lua.Pause(ctx, q.client, q.keys, false, cutText(reason, maxReason))
 }
 
 // RunNow brings a delayed job back before its time: one that a limit sent back to its own place, any other to the end of its
 // priority. Limits still apply. It fails with [ErrNotFound], or [ErrWrongState] when the job is not delayed.
 func (q *Queue) RunNow(ctx context.Context, id string) error {
-	return q.one(ctx, id, Delayed, "run now", lua.RunNow)
+	return q.one(ctx, id, Delayed, "run now", byID{"run", lua.RunNow})
 }
 
 // Redrive brings a dead job back to the end of its priority, with all its attempts. It fails with [ErrNotFound], or
 // [ErrWrongState] when the job is not dead or its record is missing.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
-	return q.one(ctx, id, Dead, "redrive", lua.Redrive)
+	return q.one(ctx, id, Dead, "redrive", byID{"redrive", lua.Redrive})
 }
 
 // Delete removes a job in any state but active. It fails with [ErrNotFound], or [ErrWrongState] when the job is active.
 func (q *Queue) Delete(ctx context.Context, id string) error {
-	return q.one(ctx, id, "", "delete", lua.Remove)
+	return q.one(ctx, id, "", "delete", byID{"remove", lua.Remove})
 }
 
-type byID func(ctx context.Context, c valkey.Client, keys lua.Keys, ids []string) ([]string, error)
+// byID is a script that does something to jobs.
+type byID struct {
+	script string
+	do     func(ctx context.Context, c valkey.Client, keys lua.Keys, ids []string) ([]string, error)
+}
 
 func (q *Queue) one(ctx context.Context, id string, want State, verb string, do byID) error {
 	if err := lua.CheckName("job id", id); err != nil {
 		return err
 	}
-	found, err := do(ctx, q.client, q.keys, []string{id})
+	if err := q.may(ctx, do.script); err != nil {
+		return err
+	}
+	found, err := do.do(ctx, q.client, q.keys, []string{id})
 	if err != nil {
 		return err
 	}
@@ -144,16 +154,19 @@ func (q *Queue) one(ctx context.Context, id string, want State, verb string, do 
 // RedriveDead brings back all jobs that are dead for a reason, or all dead jobs when reason is empty, and says how many. Jobs
 // whose record is missing stay.
 func (q *Queue) RedriveDead(ctx context.Context, reason Reason) (int64, error) {
-	return q.eachDead(ctx, reason, lua.Redrive)
+	return q.eachDead(ctx, reason, byID{"redrive", lua.Redrive})
 }
 
 // DeleteDead deletes all jobs that are dead for a reason, or all dead jobs when reason is empty, and says how many.
 func (q *Queue) DeleteDead(ctx context.Context, reason Reason) (int64, error) {
-	return q.eachDead(ctx, reason, lua.Remove)
+	return q.eachDead(ctx, reason, byID{"remove", lua.Remove})
 }
 
 func (q *Queue) eachDead(ctx context.Context, reason Reason, do byID) (done int64, err error) {
 	const page = 500
+	if err := q.may(ctx, do.script); err != nil {
+		return 0, err
+	}
 	counts, err := q.Counts(ctx)
 	if err != nil {
 		return 0, err
@@ -173,7 +186,7 @@ func (q *Queue) eachDead(ctx context.Context, reason Reason, do byID) (done int6
 		}
 		moved := 0
 		if len(ids) > 0 {
-			found, err := do(ctx, q.client, q.keys, ids)
+			found, err := do.do(ctx, q.client, q.keys, ids)
 			if err != nil {
 				return done, err
 			}
@@ -193,6 +206,9 @@ func (q *Queue) eachDead(ctx context.Context, reason Reason, do byID) (done int6
 // Drain deletes all waiting jobs, with those that a limit sent back, and if asked the delayed ones too, in bounded steps; it
 // says how many. Active, dead and completed jobs stay.
 func (q *Queue) Drain(ctx context.Context, delayed bool) (deleted int64, err error) {
+	if err := q.may(ctx, "drain"); err != nil {
+		return 0, err
+	}
 	for more := true; more; {
 		var n int64
 		n, more, err = lua.Drain(ctx, q.client, q.keys, delayed, 500)

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,7 @@ type Queue struct {
 	opts    Options
 	meter   *meter.Queue
 	checked atomic.Bool // the server was checked and the queue's name noted
+	allowed sync.Map    // scripts whose commands the user may run
 	singles gatherer    // of Enqueue
 }
 
@@ -114,7 +116,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []Job) ([]Answer, error) {
 			ready[i].ID = id.String()
 		}
 	}
-	if err := q.check(ctx); err != nil {
+	if err := q.check(ctx, "enqueue"); err != nil {
 		return nil, err
 	}
 	ctx, end := q.meter.StartEnqueue(ctx, len(ready))
@@ -203,20 +205,32 @@ func (q *Queue) call(ctx context.Context, jobs []lua.NewJob) ([]lua.Enqueued, er
 	return enqueued, err
 }
 
-// check looks at the server and notes the queue's name, once.
-func (q *Queue) check(ctx context.Context) error {
-	if q.checked.Load() {
+// check looks at the server and notes the queue's name, once, and asks whether the user may run a script.
+func (q *Queue) check(ctx context.Context, script string) error {
+	if !q.checked.Load() {
+		if err := lua.CheckServer(ctx, q.client, q.opts.AllowEviction); err != nil {
+			return err
+		}
+		if err := q.may(ctx, script); err != nil {
+			return err
+		}
+		// The name is for listings only: a failure (no memory, no permission) is told by the call itself.
+		_ = q.client.Do(ctx, q.client.B().Sadd().Key(lua.Queues).Member(q.Name()).Build()).Error()
+		q.checked.Store(true)
+	}
+	return q.may(ctx, script)
+}
+
+// may asks, once for each script, whether the user of the connection may run all its commands: one that is refused in the middle would end
+// half done.
+func (q *Queue) may(ctx context.Context, script string) error {
+	if _, known := q.allowed.Load(script); known {
 		return nil
 	}
-	if err := lua.CheckServer(ctx, q.client, q.opts.AllowEviction); err != nil {
+	if err := lua.CheckAccess(ctx, q.client, q.keys, []string{script}); err != nil {
 		return err
 	}
-	if err := lua.CheckAccess(ctx, q.client, q.keys, []string{"enqueue"}); err != nil {
-		return err
-	}
-	// The name is for listings only: a failure (no memory, no permission) is told by the enqueue itself.
-	_ = q.client.Do(ctx, q.client.B().Sadd().Key(lua.Queues).Member(q.Name()).Build()).Error()
-	q.checked.Store(true)
+	q.allowed.Store(script, true)
 	return nil
 }
 

@@ -4,10 +4,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +23,26 @@ const canary = "c4nary"
 var commands = []string{
 	"run -q q --log", "enqueue q x", "limits get q", "limits set q 1/1s", "limits unset q", "stats", "job get q a", "job ls q",
 	"job run q a", "job redrive q --all", "job rm q a", "queue ls", "queue pause q", "queue resume q", "queue drain q --confirm=q",
-	"demo", "demo-worker -q q",
+	"demo", "demo-worker -q q", "verify --for 1s", "verify-worker -q q --ledger x", "serve --addr 127.0.0.1:0", "doctor q", "run -q q --http https://example.org",
+	"limits ls q", "limits check q", "limits reset q", "limits close q --for 1s", "limits reopen q", "job explain q a",
+}
+
+// noServer are commands that connect to none.
+var noServer = []string{"version"}
+
+// The list has every command.
+func TestCommandsAreListed(t *testing.T) {
+	t.Parallel()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if !cmd.HasSubCommands() && !slices.Contains(noServer, path(cmd)) {
+			assert.True(t, slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c+" ", path(cmd)+" ") }), path(cmd))
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&app{}))
 }
 
 func TestNoErrorShowsThePassword(t *testing.T) {
