@@ -1,4 +1,4 @@
-.PHONY: help valkey test test-fast faults servers long lint demo fuzz bench bench-report bench-once
+.PHONY: help valkey test test-fast faults servers vulncheck long lint demo fuzz bench bench-report bench-once
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
@@ -24,6 +24,10 @@ test-fast: valkey ## all tests without the race detector
 faults: valkey ## inflict every fault of docs/faults.md and print what each row measured
 	@{ go test -json -count 1 -timeout 20m -run '^TestF[0-9]' ./...; \
 		cd internal/faults && go test -json -count 1 -timeout 20m ./...; } | go run -C internal/faults ./report -list ../../docs/faults.md
+
+vulncheck: ## known vulnerabilities whose code is called, and whether the modules are what go.sum says
+	go mod verify
+	cd .ci/vulncheck && go run . ../..
 
 servers: ## the tests that need only a server, on Redis 7.0 (Debian's redis-server)
 	@command -v redis-server >/dev/null || { echo "redis-server is missing; as root, type: apt-get install redis-server" >&2; exit 1; }
