@@ -46,3 +46,14 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// What servers.md calls tested is what the targets start.
+func TestServersThatAreTested(t *testing.T) {
+	t.Parallel()
+	text := read(t, "servers.md")
+	assert.Contains(t, text, "| Valkey 8.0 | every test runs on it")
+	assert.Contains(t, text, "| Redis 7.0 | `make servers`")
+	makefile := read(t, "..", "Makefile")
+	assert.Contains(t, makefile, "EMQ_TEST_VALKEY_SERVER=$$(command -v redis-server) go test")
+	assert.Contains(t, read(t, "..", ".ci", "install-valkey"), "valkey-server")
+}
