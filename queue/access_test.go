@@ -38,10 +38,13 @@ func TestF32OperatorWithoutACommand(t *testing.T) {
 	q, err := queue.New(client, name, queue.Options{})
 	require.NoError(t, err)
 	for what, do := range map[string]func() error{
-		"enqueue":   func() error { _, err := q.Enqueue(ctx, queue.Job{}); return err },
-		"limit":     func() error { _, err := q.SetLimit(ctx, limiter.PerSecond(1), ""); return err },
-		"reset":     func() error { return q.ResetLimit(ctx, "") },
-		"named":     func() error { _, err := q.SetNamedLimit(ctx, queue.NamedLimit{Name: "x", Limit: limiter.PerSecond(1)}, ""); return err },
+		"enqueue": func() error { _, err := q.Enqueue(ctx, queue.Job{}); return err },
+		"limit":   func() error { _, err := q.SetLimit(ctx, limiter.PerSecond(1), ""); return err },
+		"reset":   func() error { return q.ResetLimit(ctx, "") },
+		"named": func() error {
+			_, err := q.SetNamedLimit(ctx, queue.NamedLimit{Name: "x", Limit: limiter.PerSecond(1)}, "")
+			return err
+		},
 		"close":     func() error { _, err := q.Close(ctx, time.Second, ""); return err },
 		"reopen":    func() error { return q.Reopen(ctx, "") },
 		"pause":     func() error { _, err := q.Pause(ctx, ""); return err },
