@@ -1,9 +1,12 @@
-.PHONY: help valkey test test-fast faults servers vulncheck long lint demo fuzz bench bench-report bench-once
+.PHONY: help valkey test test-fast faults servers vulncheck mutate long lint demo fuzz bench bench-report bench-once
 
 # Time limit of one test binary, tests at a time in it, and time for each fuzz target.
 TIMEOUT ?= 10m
 PARALLEL ?= 8
 FUZZTIME ?= 10s
+
+# Flags of mutate.
+MUTATEFLAGS ?=
 
 # Flags of the benchmark, such as BENCHFLAGS='-only process'.
 BENCHFLAGS ?=
@@ -32,6 +35,9 @@ vulncheck: ## known vulnerabilities whose code is called, and whether the module
 servers: ## the tests that need only a server, on Redis 7.0 (Debian's redis-server)
 	@command -v redis-server >/dev/null || { echo "redis-server is missing; as root, type: apt-get install redis-server" >&2; exit 1; }
 	EMQ_TEST_VALKEY_SERVER=$$(command -v redis-server) go test -count 1 -timeout $(TIMEOUT) -parallel $(PARALLEL) ./lua ./queue ./limiter ./claim ./worker
+
+mutate: valkey ## change each comparison and each write of the scripts, and see whether a test notices (hours; MUTATEFLAGS='-only claim -part 0/10')
+	go run ./internal/mutate $(MUTATEFLAGS)
 
 long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm, 100,000 wake-ups (about an hour)
 	go test -timeout 3h -v -run Model ./claim -model.sequences 12500

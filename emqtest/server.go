@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/echomq/emq/internal/valkeyd"
+	"github.com/echomq/emq/lua"
 )
 
 // shared is what the tests of this binary have in common.
@@ -36,6 +37,7 @@ func Client(t testing.TB) valkey.Client {
 // Start returns what [Client] and [URL] do, for TestMain and examples, which
 // have no testing.TB. It panics if there is no server to be had.
 func Start() (client valkey.Client, url string) {
+	useScripts()
 	if err := ready(); err != nil {
 		panic(fmt.Errorf("emqtest: %w", err))
 	}
@@ -90,6 +92,16 @@ func start() error {
 	return nil
 }
 
+// useScripts runs the tests on the scripts in a directory in place of those built in, when the environment names one: internal/mutate does,
+// to see whether the tests notice what it changed.
+func useScripts() {
+	if dir := os.Getenv("EMQ_TEST_SCRIPTS"); dir != "" {
+		if err := lua.Use(os.DirFS(dir)); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // stop undoes start.
 func stop() {
 	shared.Lock()
@@ -116,6 +128,7 @@ func Queue(t testing.TB) string {
 // goroutine that the tests started still runs; it names those on standard
 // error. It is for TestMain, which passes its result to [os.Exit].
 func Run(m *testing.M) int {
+	useScripts()
 	code := m.Run()
 	stop()
 	if code != 0 {

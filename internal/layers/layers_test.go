@@ -26,7 +26,7 @@ var may = map[string][]string{
 	"claim":              {"queue", "limiter", "lua", "meter", "valkey-io/valkey-go", "google/uuid"},
 	"worker":             {"claim", "queue", "meter", "valkey-io/valkey-go"},
 	"metrics":            {"limiter", "lua", "valkey-io/valkey-go"},
-	"emqtest":            {"internal/valkeyd", "valkey-io/valkey-go", "go.uber.org/goleak"},
+	"emqtest":            {"internal/valkeyd", "lua", "valkey-io/valkey-go", "go.uber.org/goleak"},
 	"emqtest/jobtest":    {"emqtest", "claim", "queue", "worker"},
 	"internal/valkeyd":   {"valkey-io/valkey-go"},
 	"internal/emulator":  {"alicebob/miniredis"},
@@ -40,7 +40,7 @@ var may = map[string][]string{
 }
 
 // anything may import these; nothing imports them but what is named with them.
-var top = []string{"cmd/emqworker"}
+var top = []string{"cmd/emqworker", "internal/mutate"}
 
 func TestImportsPointOneWay(t *testing.T) {
 	t.Parallel()
