@@ -57,3 +57,17 @@ func TestServersThatAreTested(t *testing.T) {
 	assert.Contains(t, makefile, "EMQ_TEST_VALKEY_SERVER=$$(command -v redis-server) go test")
 	assert.Contains(t, read(t, "..", ".ci", "install-valkey"), "valkey-server")
 }
+
+// api.md has every route of the JSON API, and its fields are fields of the answers.
+func TestAPI(t *testing.T) {
+	t.Parallel()
+	text := read(t, "api.md")
+	source := read(t, "..", "internal", "dashboard", "api.go") + read(t, "..", "internal", "dashboard", "jobs.go")
+	for _, path := range all(`get\("([^"]+)"`, source) {
+		assert.Contains(t, text, "| `/v1/"+path+"` |")
+	}
+	fields := all(`"([a-z_]+)(?:,omitempty)?"[`+"`"+`:]`, source)
+	for _, field := range all("`([a-z]+_[a-z_]+)`", text) {
+		assert.Contains(t, fields, field)
+	}
+}

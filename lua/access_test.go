@@ -89,7 +89,7 @@ func TestF63RecordsThatCannotBeReached(t *testing.T) {
 	q.wait("a", "b")
 	q.wait("c", "d")
 	require.Len(t, q.claim(1).IDs, 1)
-	q.do("ZADD", ":delayed", fmt.Sprint(start-1), "d") // due
+	q.do("ZADD", ":delayed", fmt.Sprint(start-1), "d")    // due
 	q.do("ZADD", ":active", fmt.Sprint(start-1), "c|0-x") // its lease has ended
 	client, _ := as(t, q, "resetkeys", "~"+q.keys.Prefix()+"[^j]*")
 	before := q.contents()

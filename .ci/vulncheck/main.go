@@ -181,7 +181,7 @@ func check(dir, db string) (map[string]string, error) {
 				OSV   string `json:"osv"`
 				Trace []struct {
 					Module, Version, Package, Function string
-					Position          *struct {
+					Position                           *struct {
 						Filename string
 						Line     int
 					}
