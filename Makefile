@@ -40,7 +40,7 @@ mutate: valkey ## change each comparison and each write of the scripts, and see 
 	go run ./internal/mutate $(MUTATEFLAGS)
 
 long: valkey ## the random tests at length: 20,000 sequences of claims, 100,000 calls of each algorithm, 100,000 wake-ups (about an hour)
-	go test -timeout 3h -v -run Model ./claim -model.sequences 12500
+	go test -timeout 3h -v -run Model ./claim -rapid.checks 6700
 	go test -timeout 1h -v -run Model ./limiter -limiter.calls 100000
 	go test -timeout 1h -v -run NoWakeUpIsLost ./worker -worker.wakes 50000
 

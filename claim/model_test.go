@@ -3,9 +3,8 @@ package claim_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
+	"pgregory.net/rapid"
 
 	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/internal/model"
@@ -21,11 +21,6 @@ import (
 	"github.com/echomq/emq/limiter"
 	"github.com/echomq/emq/metrics"
 	"github.com/echomq/emq/queue"
-)
-
-var (
-	sequences = flag.Int("model.sequences", 1000, "random sequences of the claim's model test with many limits; half as many contended, a tenth with one limit")
-	seedFlag  = flag.Uint64("model.seed", 0, "seed of the model test; 0 for a new one")
 )
 
 const (
@@ -37,8 +32,8 @@ const (
 // world is the model beside the real queue.
 type world struct {
 	*model.Queue
-	t       *testing.T
-	rnd     *rand.Rand
+	t       *rapid.T
+	rnd     draw
 	clock   *valkeyd.Clock
 	client  valkey.Client
 	q       *queue.Queue
@@ -49,6 +44,21 @@ type world struct {
 	audited bool // what the audit does not show does not happen
 	many    bool // limits by name too
 	log     []string
+}
+
+// draw makes numbers of single bits, each as likely as the others, where rapid's own integers are mostly small; what fails shrinks to few
+// steps with small numbers.
+type draw struct{ *rapid.T }
+
+func (d draw) IntN(n int) int {
+	v := 0
+	for range bits.Len(uint(n)) + 5 {
+		v <<= 1
+		if rapid.Bool().Draw(d.T, "bit") {
+			v++
+		}
+	}
+	return v % n
 }
 
 // The modes of the test: the queue's own limit alone; any limits; and few buckets that many jobs want, so that jobs move between lines
@@ -631,51 +641,50 @@ func TestClaimAgreesWithItsModel(t *testing.T) {
 			client, err := valkey.NewClient(server.Options())
 			require.NoError(t, err)
 			t.Cleanup(client.Close)
-			seed := *seedFlag
-			if seed == 0 {
-				seed = rand.Uint64()
-			}
-			t.Logf("seed %d", seed)
-
-			clock.Set(start)
-			now := clock.Ms()
-			count := map[string]int{oneLimit: *sequences / 10, manyLimits: *sequences, contended: *sequences / 2}[mode]
-			for n := range count {
-				name := "model-" + strconv.Itoa(n)
-				q, err := queue.New(client, name, queue.Options{})
-				require.NoError(t, err)
-				claimer, err := claim.New(client, name, claim.Options{Lease: lease * time.Millisecond, MaxReclaims: maxReclaims})
-				require.NoError(t, err)
-				w := &world{
-					Queue: model.New(now, lease, maxReclaims), t: t, rnd: rand.New(rand.NewPCG(seed, uint64(n))), clock: clock, client: client,
-					q: q, claimer: claimer, leases: map[string]*claim.Job{}, mode: mode, many: mode != oneLimit, audited: n%3 == 0,
-				}
-				w.note("sequence %d", n)
-				if w.audited {
-					w.do("HSET", w.key("meta"), "audit", "10000")
-				}
-				if mode == contended {
-					for i, l := range []model.Limit{kinds[3], kinds[4], kinds[6], kinds[9], kinds[7]} {
-						l.Max, l.Window = 1+int64(w.rnd.IntN(3)), ms(int64(60+50*i+w.rnd.IntN(100)))
-						if l.Unit != "" {
-							l.Max = 5
-						}
-						_, err := q.SetNamedLimit(t.Context(), queue.NamedLimit{Name: l.Name, Limit: l.Limit, By: l.By, Unit: l.Unit}, "")
-						w.noError(err)
-						w.SetLimit(l)
+			n := 0
+			rapid.Check(t, func(t *rapid.T) {
+				n++
+				clock.Set(start)
+				w := newWorld(t, mode, "model-"+strconv.Itoa(n), clock, client)
+				for range 80 / stride {
+					for range stride {
+						w.step()
 					}
-				}
-				for i := range 80 {
-					w.step()
-					if i%4 == 3 {
-						w.compare()
-					}
+					w.compare()
 				}
 				if w.audited {
 					w.replay()
 				}
-				now = w.Now
-			}
+			})
 		})
 	}
+}
+
+// stride is after how many steps all of the queue's state is held against the model's.
+const stride = 4
+
+func newWorld(t *rapid.T, mode, name string, clock *valkeyd.Clock, client valkey.Client) *world {
+	q, err := queue.New(client, name, queue.Options{})
+	require.NoError(t, err)
+	claimer, err := claim.New(client, name, claim.Options{Lease: lease * time.Millisecond, MaxReclaims: maxReclaims})
+	require.NoError(t, err)
+	w := &world{
+		Queue: model.New(start, lease, maxReclaims), t: t, rnd: draw{t}, clock: clock, client: client,
+		q: q, claimer: claimer, leases: map[string]*claim.Job{}, mode: mode, many: mode != oneLimit,
+	}
+	if w.audited = w.rnd.IntN(3) == 0; w.audited {
+		w.do("HSET", w.key("meta"), "audit", "10000")
+	}
+	if mode == contended {
+		for i, l := range []model.Limit{kinds[3], kinds[4], kinds[6], kinds[9], kinds[7]} {
+			l.Max, l.Window = 1+int64(w.rnd.IntN(3)), ms(int64(60+50*i+w.rnd.IntN(100)))
+			if l.Unit != "" {
+				l.Max = 5
+			}
+			_, err := q.SetNamedLimit(context.Background(), queue.NamedLimit{Name: l.Name, Limit: l.Limit, By: l.By, Unit: l.Unit}, "")
+			w.noError(err)
+			w.SetLimit(l)
+		}
+	}
+	return w
 }

@@ -31,7 +31,7 @@ type suite struct {
 }
 
 var (
-	models  = suite{"claim", []string{"-test.run", "TestClaimAgreesWithItsModel|TestClaimVectors|TestCostVectors", "-model.sequences", "60"}}
+	models  = suite{"claim", []string{"-test.run", "TestClaimAgreesWithItsModel|TestClaimVectors|TestCostVectors", "-rapid.checks", "35"}}
 	scripts = suite{"lua", []string{"-test.skip", "TestBatchUnderLimits|TestBatchIsMany|F37|Fuzz|TestScriptTextIsNeverBuilt|F44|F40|F60"}}
 	shapes  = suite{"lua", []string{"-test.run", "TestBatchUnderLimits|TestBatchIsMany|F40"}}
 	buckets = suite{"limiter", []string{"-test.run", "Vectors|Model|Keys|Corrupt|Refund", "-limiter.calls", "300"}}
