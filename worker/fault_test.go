@@ -72,13 +72,17 @@ func TestF87LimitedQueueSettlesAndExtends(t *testing.T) {
 		runs <- job.ID
 		<-release
 		return nil
-	}, worker.Options{Concurrency: 3, Claim: claim.Options{Lease: 300 * time.Millisecond}})
+	}, worker.Options{Concurrency: 3, Claim: claim.Options{Lease: 2 * time.Second}})
 	for range 3 {
 		enqueue(t, q, queue.Job{Retain: time.Minute})
 	}
+	first, err := q.Get(ctx, <-runs)
+	require.NoError(t, err)
 	<-runs
-	<-runs
-	time.Sleep(900 * time.Millisecond) // three leases
+	eventually(t, "its lease is extended", func() bool {
+		s, err := q.Get(ctx, first.ID)
+		return err == nil && s.LeaseEnd.Sub(first.LeaseEnd) > 2500*time.Millisecond
+	})
 	n, err := q.Counts(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 1}, []int64{n.Active, n.Wait + n.SentBack}, "their leases were extended; the third is over budget")

@@ -278,7 +278,7 @@ func TestLeaseIsExtendedWhileTheHandlerRuns(t *testing.T) {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		}, worker.Options{Concurrency: 1, Claim: claim.Options{Lease: 300 * time.Millisecond}})
+		}, worker.Options{Concurrency: 1, Claim: claim.Options{Lease: 2 * time.Second}})
 	}
 	id := enqueue(t, q, queue.Job{})
 	eventually(t, "running", func() bool { return runs.Load() == 1 })
@@ -286,7 +286,7 @@ func TestLeaseIsExtendedWhileTheHandlerRuns(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, "extended well past its first end", func() bool {
 		s, err := q.Get(context.Background(), id)
-		return err == nil && s.LeaseEnd.Sub(first.LeaseEnd) > 600*time.Millisecond
+		return err == nil && s.LeaseEnd.Sub(first.LeaseEnd) > 2500*time.Millisecond
 	})
 	close(release)
 	eventually(t, "settled", empty(t, q))

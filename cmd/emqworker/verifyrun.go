@@ -144,10 +144,11 @@ func (v *verification) close() {
 
 func (v *verification) run(ctx context.Context) (verifyResult, error) {
 	begin := time.Now()
-	if err := v.set(ctx); err != nil {
+	base := context.WithoutCancel(ctx) // a signal ends the trouble early; what it found is told
+	if err := v.set(base); err != nil {
 		return verifyResult{}, err
 	}
-	if err := v.enqueue(ctx); err != nil {
+	if err := v.enqueue(base); err != nil {
 		return verifyResult{}, err
 	}
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles() // with the connections that the client opens when it needs them
@@ -159,7 +160,6 @@ func (v *verification) run(ctx context.Context) (verifyResult, error) {
 	if err := v.trouble(ctx); err != nil {
 		return verifyResult{}, err
 	}
-	base := context.WithoutCancel(ctx)
 	left, err := v.drain(base)
 	if err != nil {
 		return verifyResult{}, err
@@ -246,8 +246,9 @@ func (v *verification) spawn() error {
 
 // trouble enqueues, kills, stops and changes until the time is over.
 func (v *verification) trouble(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, v.runFor)
-	defer cancel()
+	base := context.WithoutCancel(ctx) // what was begun is ended
+	end := time.NewTimer(v.runFor)
+	defer end.Stop()
 	poll := time.NewTicker(verifyPoll)
 	defer poll.Stop()
 	kill := time.NewTimer(v.pause())
@@ -259,21 +260,23 @@ func (v *verification) trouble(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-end.C:
+			return nil
 		case <-poll.C:
-			if err = v.enqueue(ctx); err == nil {
-				err = v.read(ctx)
+			if err = v.enqueue(base); err == nil {
+				err = v.read(base)
 			}
 		case <-kill.C:
 			err = v.hurt()
 			kill.Reset(v.pause())
 		case <-change.C:
-			err = v.change(ctx)
-		}
-		if ctx.Err() != nil || v.enough() {
-			return nil
+			err = v.change(base)
 		}
 		if err != nil {
 			return err
+		}
+		if v.enough() {
+			return nil
 		}
 	}
 }
