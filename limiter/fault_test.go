@@ -20,7 +20,7 @@ import (
 )
 
 // soon is well above the limiter's time-out and well below every time-out of the client.
-const soon = limiter.DefaultTimeout + 7*time.Second
+const soon = limiter.DefaultTimeout + 3*time.Second
 
 // requireChoices makes calls to a store that is down and requires the answer that was chosen, within the time-out.
 func requireChoices(t *testing.T, newLimiter func(limiter.Options) *limiter.Limiter) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
@@ -94,9 +95,11 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	require.NoError(t, err)
 	defer silent.Close()
 	for _, url := range []string{"valkey://127.0.0.1:1", "unix:///nonesuch", "valkey://" + silent.Addr().String()} {
+		begin := time.Now()
 		a := bare("", "run", "-q", "q", "--log", "--url", url)
 		assert.Equal(t, exitUnreachable, a.code, a.stderr)
 		assert.Contains(t, a.stderr, "cannot reach Valkey at "+url[strings.Index(url, "//")+2:])
+		assert.Less(t, time.Since(begin), 5*time.Second)
 	}
 }
 

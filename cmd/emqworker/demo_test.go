@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,7 @@ func checkDemo(t *testing.T, out, server string) {
 	assert.Positive(t, r.Deferred)
 	assert.Equal(t, privateWindows, len(r.PrivateWindows))
 	if server != "emulator" {
-		assert.Greater(t, r.PrivateAdmittedPerWindow, 5, "the private counters let through more than the limit")
+		assert.Greater(t, r.PrivateAdmittedPerWindow, 10, "the private counters let through a multiple of the limit")
 	}
 	for _, key := range []string{"windows", "admitted", "over", "under", "lost", "run_twice", "late_max_ms", "private_admitted_per_window"} {
 		assert.Contains(t, decode[map[string]any](t, out), key)
@@ -66,7 +67,7 @@ func TestDemoOnAServerOfYours(t *testing.T) {
 	require.Equal(t, 0, p.wait(t), p.stderr.String())
 	out.WriteString(p.stdout.String())
 	contains(t, out.String(), "HELD: in 7 windows 3 processes admitted 33 of 33 jobs: 0 over the limit, 0 under", "PRIVATE COUNTERS", "emqworker stats demo-")
-	assert.Regexp(t, `(?m)^ +1  5 of 5 +\d+ +0 +\d\.\d{3}s +\d+$`, out.String())
+	assert.Regexp(t, `(?m)^ +1  5 of 5 +\d+ +0 +0\.\d{3}s +1[0-9]$`, out.String())
 	assert.Regexp(t, `(?m)^ +7  3 of 5 +0 +2 +- +stopped$`, out.String())
 
 	_, rest, _ := strings.Cut(out.String(), "share queue ")
@@ -94,8 +95,10 @@ func TestDemoCleansUpAfterASignal(t *testing.T) {
 		defer os.RemoveAll(dir)
 		p := startWith(t, []string{"TMPDIR=" + dir}, "demo", "--workers", "2", "--jobs", "1000") // few processes: each takes its time to start
 		eventually(t, func() bool { return strings.Contains(p.stdout.String(), "PRIVATE COUNTERS") }, p.stderr.String())
+		begin := time.Now()
 		p.signal(t, s)
 		assert.Equal(t, code, p.wait(t), p.stderr.String())
+		assert.Less(t, time.Since(begin), 20*time.Second, "long before the demo is over")
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		assert.Empty(t, left)

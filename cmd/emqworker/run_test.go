@@ -83,8 +83,10 @@ func TestGraceOverHandsBack(t *testing.T) {
 	for range 2 {
 		p := start(t, "run", "-q", name, "-c", "4", "--grace", "200ms", "--exec", program, "600")
 		eventually(t, func() bool { return strings.Count(p.stderr.String(), "start ") == 4 }, "all jobs run")
+		begin := time.Now()
 		p.signal(t, syscall.SIGTERM)
 		assert.Equal(t, 0, p.wait(t), p.stderr.String())
+		assert.Less(t, time.Since(begin), 20*time.Second, "the grace that is set, not the 25s of one that is not")
 		assert.NotContains(t, p.stderr.String(), "end ")
 	}
 	jobs, err := q.List(t.Context(), queue.Wait, 0, 10)
@@ -101,7 +103,7 @@ func TestF15SecondSignalHandsBackAtOnce(t *testing.T) {
 	for s, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
 		q, name := newTestQueue(t)
 		ok(t, "enqueue", name, "--id", "a")
-		p := start(t, "run", "-q", name, "--exec", script(t, `trap "" TERM; `+handler), "600") // it ignores SIGTERM
+		p := start(t, "run", "-q", name, "--grace", "1h", "--exec", script(t, `trap "" TERM; `+handler), "600") // it ignores SIGTERM
 		eventually(t, func() bool { return strings.Contains(p.stderr.String(), "start a 1") }, "the job runs")
 		p.signal(t, syscall.SIGTERM)
 		eventually(t, func() bool { return strings.Contains(p.stderr.String(), "stopping") }, "the first signal is heard")

@@ -71,13 +71,14 @@ func TestVerifyFindsPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for name, bug := range map[string]struct {
 		file, line, instead string
+		over                bool
 	}{
 		"a spend that counts one for many": {"include/fixed_window.lua", "call('INCRBY', b.key, b.change == 1 and '1' or text(b.change))",
-			"call('INCRBY', b.key, '1')"},
+			"call('INCRBY', b.key, '1')", true},
 		"a window that each claim prolongs": {"include/fixed_window.lua", "if b.repair then call('PEXPIRE', b.key, text(b.left)) end",
-			"call('PEXPIRE', b.key, text(b.window))"},
+			"call('PEXPIRE', b.key, text(b.window))", false},
 		"a spend for nothing": {"claim.lua", "if own.max > 0 then buckets.write(budget) end",
-			"if own.max > 0 then buckets.spend(budget, 1) buckets.write(budget) end"},
+			"if own.max > 0 then buckets.spend(budget, 1) buckets.write(budget) end", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +90,10 @@ func TestVerifyFindsPlantedBugs(t *testing.T) {
 			require.Equal(t, 1, strings.Count(string(text), bug.line))
 			require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), bug.line, bug.instead, 1)), 0o600))
 			r := verifyJSON(t, 1, "--scripts", dir, "--for", "4s", "--kill-every", "0", "--workers", "2")
-			assert.Positive(t, r.Over+r.Under) // one leads to the other: what was withheld is granted out of turn later
+			if bug.over {
+				assert.Positive(t, r.Over)
+			}
+			assert.Positive(t, r.Over+r.Under) // a claim of one job that withholds it for another is over: that one is not the next in order
 			require.NotEmpty(t, r.Violations)
 			assert.Equal(t, "I8", r.Violations[0].Invariant)
 		})
