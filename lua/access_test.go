@@ -101,6 +101,10 @@ func TestF63RecordsThatCannotBeReached(t *testing.T) {
 		"run":     func() error { _, err := lua.RunNow(t.Context(), client, q.keys, []string{"d"}); return err },
 		"redrive": func() error { _, err := lua.Redrive(t.Context(), client, q.keys, []string{"d"}); return err },
 		"remove":  func() error { _, err := lua.Remove(t.Context(), client, q.keys, []string{"a"}); return err },
+		"mend": func() error {
+			_, err := lua.Mend(t.Context(), client, q.keys, true, suspects("job", "d"))
+			return err
+		},
 		"job":     func() error { _, _, err := lua.ReadJob(t.Context(), client, q.keys, "a"); return err },
 		"list":    func() error { _, err := lua.ReadPage(t.Context(), client, q.keys, "wait", 0, 9); return err },
 		"explain": func() error { _, _, err := lua.Explain(t.Context(), client, q.keys, "a", lease); return err },

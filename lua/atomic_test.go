@@ -304,6 +304,11 @@ var scenes = map[string]map[string]scene{
 		"lines":   callingLined(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, false, 100); return err }),
 		"a line":  callingLined(func(q *queue) error { _, _, err := lua.Drain(q.ctx(), q.client, q.keys, true, 9); return err }),
 	},
+	"mend": {
+		"jobs":   mending(astray),
+		"lines":  mending(brokenLines),
+		"leases": mending(ownless),
+	},
 	"take": {
 		"new":     taking("take", ""),
 		"more":    taking("take", "1"),

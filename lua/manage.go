@@ -23,6 +23,9 @@ type (
 		Also  string `lua:"also"`
 		Count int    `lua:"count"`
 	}
+	mendArgs struct {
+		Fix string `lua:"fix"`
+	}
 )
 
 type noArgs struct{}
@@ -34,6 +37,7 @@ var (
 	redriveScript = bind[noArgs]("redrive", "redriven", "misconfigured", "corrupt")
 	removeScript  = bind[noArgs]("remove", "removed", "misconfigured", "corrupt")
 	drainScript   = bind[drainArgs]("drain", "drained", "misconfigured")
+	mendScript    = bind[mendArgs]("mend", "mended", "misconfigured", "corrupt")
 )
 
 // LimitChange is a change of the queue's own limit: Op is set, lift or reset. Of set, empty texts keep what is set.
@@ -98,4 +102,24 @@ func Drain(ctx context.Context, c valkey.Client, keys Keys, delayed bool, count 
 	}
 	r, err := drainScript.run(ctx, c, keys, drainArgs{also, count})
 	return r.number(0), r.number(1) == 1, err
+}
+
+// A Suspect may be wrong: the job Name, the line of the bucket Name, or the lease Name (id|token), which has a place in Bucket or, if that
+// is empty, words among the leases. Kind is job, line or lease.
+type Suspect struct{ Kind, Name, Bucket string }
+
+// Mend judges suspects and, if fix, puts right those that are wrong. The answers are what was done, or would be: restored (the job stood
+// nowhere), listed (no claim looked at the line), unlisted (the line is empty), counted (the line was counted wrong), dropped (the lease
+// has no active job); fine, or unknown for a job without a record.
+func Mend(ctx context.Context, c valkey.Client, keys Keys, fix bool, suspects []Suspect) ([]string, error) {
+	args := mendArgs{"0"}
+	if fix {
+		args.Fix = "1"
+	}
+	var rest []string
+	for _, s := range suspects {
+		rest = append(rest, s.Kind, s.Name, s.Bucket)
+	}
+	r, err := mendScript.run(ctx, c, keys, args, rest...)
+	return r.texts(0), err
 }

@@ -137,7 +137,7 @@ var flags = map[string]string{
 	"remove": "#!lua flags=allow-oom", "drain": "#!lua flags=allow-oom", "take": "#!lua flags=allow-oom", "takeall": "#!lua flags=allow-oom",
 	"budget": "#!lua flags=no-writes", "counts": "#!lua flags=no-writes", "job": "#!lua flags=no-writes",
 	"named": "#!lua flags=allow-oom", "close": "#!lua flags=allow-oom", "budgets": "#!lua flags=no-writes", "explain": "#!lua flags=no-writes",
-	"workers":   "#!lua flags=no-writes",
+	"workers": "#!lua flags=no-writes", "mend": "#!lua flags=allow-oom",
 	"preflight": "#!lua flags=no-writes", "list": "#!lua flags=no-writes", "look": "#!lua flags=allow-oom",
 }
 

@@ -45,7 +45,7 @@ func order(file string) []suite {
 	switch name := strings.TrimSuffix(filepath.Base(file), ".lua"); name {
 	case "fixed_window", "sliding_log", "sliding_window_counter", "token_bucket", "leaky_bucket", "bucket", "level", "ratio", "take", "takeall":
 		return []suite{buckets, models, scripts, reads, queues, shapes}
-	case "budget", "budgets", "counts", "explain", "job", "list", "workers", "preflight", "where":
+	case "budget", "budgets", "counts", "explain", "job", "list", "workers", "preflight", "where", "mend":
 		return []suite{scripts, reads, queues, models}
 	case "look", "wake", "watch":
 		return []suite{scripts, models, workers, shapes, queues}
@@ -54,7 +54,7 @@ func order(file string) []suite {
 }
 
 func main() {
-	only := flag.String("only", "", "mutants of files that match this alone")
+	only := flag.String("only", "", "mutants that match this alone, as a line of survivors.txt names them: file: code [change]")
 	part := flag.String("part", "", "k/n: every n-th of them, from the k-th")
 	jobs := flag.Int("jobs", 2, "mutants at once")
 	each := flag.Duration("timeout", 3*time.Minute, "for one suite; a mutant that hangs is noticed")
@@ -83,7 +83,7 @@ func run(only, part string, jobs int, each, runFor time.Duration) error {
 	}
 	var chosen []mutant
 	for i, m := range all {
-		if pattern.MatchString(m.file) && i%n == k%n {
+		if pattern.MatchString(m.name()) && i%n == k%n {
 			chosen = append(chosen, m)
 		}
 	}
@@ -124,7 +124,7 @@ func run(only, part string, jobs int, each, runFor time.Duration) error {
 					survived[m.name()] = true
 				default:
 					unknown = append(unknown, m.name())
-					fmt.Printf("SURVIVES %s:%d: %s\n  %s\n", m.file, m.line, m.what, m.code)
+					fmt.Printf("line %d survives:\n%s\n", m.line, m.name())
 				}
 				if done%25 == 0 {
 					fmt.Fprintf(os.Stderr, "%d of %d: %d noticed, %d survive, %v\n", done, len(chosen), dead, len(unknown)+len(survived), time.Since(begin).Round(time.Second))
