@@ -18,7 +18,8 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Look at a server and at queues, and say what is wrong and what to do about it",
 		Long: `Look at the server - version and known flaws, persistence, eviction, memory, clients, clock, cluster - and at the queues named, or
 with --all at all known ones: layout, settings that no claim obeys, what the user of the connection may do, counters without a time to
-live, jobs that stand nowhere or whose record is gone, an audit stream left on, workers of different versions.
+live, jobs that stand nowhere or whose record is gone, lines that are not looked at or counted wrong, places of concurrency limits that
+no job has, an audit stream left on, workers of different versions.
 
 The exit code is 1 if something is wrong, with --strict also for warnings. Nothing is changed unless --fix is given; without it doctor
 shows what it would do. What the user may not look at is "unseen", not wrong.

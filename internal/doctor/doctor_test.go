@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/echomq/emq/claim"
 	"github.com/echomq/emq/emqtest"
 	"github.com/echomq/emq/internal/doctor"
 	"github.com/echomq/emq/internal/valkeyd"
@@ -160,10 +161,61 @@ func TestPlantedFaults(t *testing.T) {
 	p.do("LREM", "emq:{mail}:wait:2", "0", "b")
 	by = p.examine(false)
 	p.found(by, "places", doctor.Warning, "1 jobs are listed whose record is gone, such as a")
-	p.found(by, "places", doctor.Wrong, "1 jobs stand in no list, such as b")
+	p.found(by, "places", doctor.Wrong, "jobs that stand in no list: 1, such as b")
+	p.found(p.examine(true), "places", doctor.Mended, "such as b")
+	job, err := p.q.Get(t.Context(), "b")
+	require.NoError(t, err)
+	assert.Equal(t, queue.Wait, job.State)
 
 	p.do("REPLICAOF", "127.0.0.1", "1")
 	p.found(p.examine(false), "role", doctor.Wrong, "is a replica")
+}
+
+// Lines and places that hands broke are found, and put right; the jobs in them run.
+func TestBrokenLimits(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, valkeyd.Options{})
+	for _, limit := range []queue.NamedLimit{
+		{Name: "tenant", Limit: limiter.Limit{Max: 1, Window: time.Millisecond}, By: "tenant"},
+		{Name: "flight", Limit: limiter.Limit{Algorithm: queue.Concurrency, Max: 2}, By: "tenant"},
+	} {
+		_, err := p.q.SetNamedLimit(t.Context(), limit, "")
+		require.NoError(t, err)
+	}
+	for range 4 {
+		_, err := p.q.Enqueue(t.Context(), queue.Job{Keys: map[string]string{"tenant": "a"}})
+		require.NoError(t, err)
+	}
+	claimer, err := claim.New(p.client, "mail", claim.Options{})
+	require.NoError(t, err)
+	leases, err := claimer.Claim(t.Context(), 4)
+	require.NoError(t, err)
+	require.Len(t, leases.Jobs, 1)
+	p.found(p.examine(false), "lines", doctor.OK, "")
+	p.found(p.examine(false), "leases", doctor.OK, "")
+
+	p.do("DEL", "emq:{mail}:lines")
+	p.do("ZADD", "emq:{mail}:lines:open", "1", "tenant:gone")
+	p.do("HSET", "emq:{mail}:tally", "line ghost", "5")
+	p.do("ZADD", "emq:{mail}:limiter:flight:a", "99999999999999", "nobody|1-x")
+	p.do("HSET", "emq:{mail}:leases", "nobody|1-x", "flight:a")
+	for _, fix := range []bool{false, true} {
+		level := doctor.Wrong
+		if fix {
+			level = doctor.Mended
+		}
+		by := p.examine(fix)
+		p.found(by, "lines", level, "lines that no claim looks at: 1, such as tenant:a")
+		p.found(by, "lines", level, "empty lines that claims look at: 1, such as tenant:gone")
+		p.found(by, "lines", level, "lines that are counted wrong: 1, such as ghost")
+		p.found(by, "leases", level, "places and leases that belong to no active job: 2, such as nobody|1-x")
+	}
+	by := p.examine(false)
+	p.found(by, "lines", doctor.OK, "")
+	p.found(by, "leases", doctor.OK, "")
+	leases, err = claimer.Claim(t.Context(), 4)
+	require.NoError(t, err)
+	require.Len(t, leases.Jobs, 1, "the line is served again, and the second place is free")
 }
 
 // What the user may not look at is told as that.
@@ -172,7 +224,8 @@ func TestUserWhoMayNotLook(t *testing.T) {
 	p := newPatient(t, valkeyd.Options{TCP: true})
 	_, err := p.q.Enqueue(t.Context(), queue.Job{})
 	require.NoError(t, err)
-	p.do("ACL", "SETUSER", "little", "on", ">little", "~emq:*", "+@read", "+@connection", "+eval_ro", "+evalsha_ro", "+script|load", "-info", "-scan", "-time")
+	p.do("ACL", "SETUSER", "little", "on", ">little", "~emq:*", "+@read", "+@connection", "+eval_ro", "+evalsha_ro", "+script|load", "-info", "-scan", "-time",
+		"-zscan", "-hkeys", "-zrange")
 	options := p.server.Options()
 	options.Username, options.Password, options.DisableCache = "little", "little", true
 	p.client, err = valkey.NewClient(options)
@@ -181,6 +234,10 @@ func TestUserWhoMayNotLook(t *testing.T) {
 	by := p.examine(false)
 	p.found(by, "server", doctor.Unseen, "does not tell")
 	p.found(by, "clock", doctor.Unseen, "does not tell")
+
+	for _, check := range []string{"places", "lines", "leases"} {
+		p.found(by, check, doctor.Unseen, "NOPERM")
+	}
 }
 
 // Versions with known flaws are told from those without.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ var roles = []struct {
 }{
 	{"producer", []string{"enqueue"}, nil},
 	{"worker", []string{"claim", "settle", "extend", "look"}, []string{"BLPOP"}},
-	{"operator", []string{"limit", "named", "close", "pause", "run", "redrive", "remove", "drain"}, nil},
+	{"operator", []string{"limit", "named", "close", "pause", "run", "redrive", "remove", "drain", "mend"}, nil},
 }
 
 func (d *Doctor) queue(ctx context.Context, name string) error {
@@ -35,8 +34,17 @@ func (d *Doctor) queue(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, look := range []func(context.Context, lua.Keys) error{d.access, d.layout, d.settings, d.audit, d.ttls, d.places, d.fleet} {
-		if err := look(ctx, keys); err != nil {
+	for _, part := range []struct {
+		check string
+		look  func(context.Context, lua.Keys) error
+	}{
+		{"access", d.access}, {"layout", d.layout}, {"settings", d.settings}, {"audit", d.audit}, {"ttl", d.ttls}, {"places", d.places},
+		{"lines", d.lines}, {"leases", d.leases}, {"workers", d.fleet},
+	} {
+		err := part.look(ctx, keys)
+		if answered(err) {
+			d.add(part.check, Unseen, keys.Queue(), "grant what an operator may", "%v", err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -182,148 +190,6 @@ func (d *Doctor) eachKey(ctx context.Context, keys lua.Keys, form string, do fun
 		}
 	}
 	return nil
-}
-
-// places finds ids in lists and sets whose record is gone, and records that stand nowhere. What moves while it looks is looked at again.
-func (d *Doctor) places(ctx context.Context, keys lua.Keys) error {
-	lost, err := d.lost(ctx, keys)
-	if err != nil {
-		return err
-	}
-	orphans, err := d.orphans(ctx, keys)
-	if err != nil {
-		return err
-	}
-	if len(lost) > 0 {
-		d.add("places", Warning, keys.Queue(), "nothing: the claim that meets one moves it to dead as missing, where you can delete it", "%d jobs are listed whose record is gone, such as %s", len(lost), strings.Join(lost[:min(3, len(lost))], ", "))
-	}
-	if len(orphans) > 0 {
-		d.add("places", Wrong, keys.Queue(), "look at one with emqworker job get, then delete it with emqworker job rm and enqueue it again", "%d jobs stand in no list, such as %s", len(orphans), strings.Join(orphans[:min(3, len(orphans))], ", "))
-	}
-	if len(lost)+len(orphans) == 0 {
-		d.add("places", OK, keys.Queue(), "", "every job stands where it should")
-	}
-	return nil
-}
-
-// lost are ids that wait or are delayed, and have no record; those that still have none a moment later.
-func (d *Doctor) lost(ctx context.Context, keys lua.Keys) (lost []string, err error) {
-	for round := range 2 {
-		ids, err := d.listed(ctx, keys)
-		if err != nil {
-			return nil, err
-		}
-		var without []string
-		for id := range ids {
-			if ids[id] == "dead" || ids[id] == "completed" {
-				continue
-			}
-			n, err := d.Client.Do(ctx, d.Client.B().Exists().Key(keys.Job(id)).Build()).AsInt64()
-			if err != nil {
-				return nil, err
-			}
-			if n == 0 {
-				without = append(without, id)
-			}
-		}
-		if len(without) == 0 {
-			return nil, nil
-		}
-		if round == 1 {
-			again := map[string]bool{}
-			for _, id := range lost {
-				again[id] = true
-			}
-			lost = nil
-			for _, id := range without {
-				if again[id] {
-					lost = append(lost, id)
-				}
-			}
-			return lost, nil
-		}
-		lost = without
-		time.Sleep(100 * time.Millisecond)
-	}
-	return lost, nil
-}
-
-// orphans are records that stand nowhere, in three looks.
-func (d *Doctor) orphans(ctx context.Context, keys lua.Keys) ([]string, error) {
-	var suspects map[string]bool
-	for range 3 {
-		records := map[string]bool{}
-		err := d.eachKey(ctx, keys, "job:*", func(key string) error {
-			if len(records) < mostJobs {
-				records[strings.TrimPrefix(key, keys.Job(""))] = true
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		ids, err := d.listed(ctx, keys)
-		if err != nil {
-			return nil, err
-		}
-		next := map[string]bool{}
-		for id := range records {
-			if _, listed := ids[id]; !listed && (suspects == nil || suspects[id]) {
-				next[id] = true
-			}
-		}
-		if suspects = next; len(suspects) == 0 {
-			return nil, nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	var ids []string
-	for id := range suspects {
-		// A job that a claim or a settle moves is between two places for no time, but for longer than one page of a look.
-		if _, err := d.Client.Do(ctx, d.Client.B().Get().Key(keys.Job(id)).Build()).ToString(); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
-// listed are the ids of all jobs by where they stand, the places that a job goes to last looked at first and last, so that one that moves
-// is met.
-func (d *Doctor) listed(ctx context.Context, keys lua.Keys) (map[string]string, error) {
-	ids := map[string]string{}
-	all := keys.All()
-	sets := []string{"active", "delayed", "back", "dead", "completed"}
-	lists := []string{"wait1", "wait2", "wait3", "wait4"}
-	for _, name := range append(append([]string{}, sets...), append(lists, sets...)...) {
-		key := all[name]
-		for from := int64(0); from < mostJobs; from += page {
-			var members []string
-			var err error
-			if strings.HasPrefix(name, "wait") {
-				members, err = d.Client.Do(ctx, d.Client.B().Lrange().Key(key).Start(from).Stop(from+page-1).Build()).AsStrSlice()
-			} else {
-				members, err = d.Client.Do(ctx, d.Client.B().Zrange().Key(key).Min(strconv.FormatInt(from, 10)).Max(strconv.FormatInt(from+page-1, 10)).Build()).AsStrSlice()
-			}
-			if err != nil {
-				return nil, err
-			}
-			for _, m := range members {
-				id, _, _ := strings.Cut(m, "|")
-				ids[id] = name
-			}
-			if len(members) < page {
-				break
-			}
-		}
-	}
-	err := d.eachKey(ctx, keys, "line:*", func(key string) error {
-		members, err := d.Client.Do(ctx, d.Client.B().Zrange().Key(key).Min("0").Max(strconv.Itoa(mostJobs)).Build()).AsStrSlice()
-		for _, id := range members {
-			ids[id] = "line"
-		}
-		return err
-	})
-	return ids, err
 }
 
 // fleet looks whether workers of several versions run.

@@ -32,7 +32,8 @@ type suite struct {
 
 var (
 	models  = suite{"claim", []string{"-test.run", "TestClaimAgreesWithItsModel|TestClaimVectors|TestCostVectors", "-rapid.checks", "35"}}
-	scripts = suite{"lua", []string{"-test.skip", "TestBatchUnderLimits|TestBatchIsMany|F37|Fuzz|TestScriptTextIsNeverBuilt|F44|F40|F60"}}
+	scripts = suite{"lua", []string{"-test.skip", "TestBatchUnderLimits|TestBatchIsMany|F37|Fuzz|TestScriptTextIsNeverBuilt|F44|F40|F60|F41|F92|Garbage|TestAuditHasEachChange"}}
+	scenes  = suite{"lua", []string{"-test.run", "F41|F92|Garbage|TestAuditHasEachChange"}}
 	shapes  = suite{"lua", []string{"-test.run", "TestBatchUnderLimits|TestBatchIsMany|F40"}}
 	buckets = suite{"limiter", []string{"-test.run", "Vectors|Model|Keys|Corrupt|Refund", "-limiter.calls", "300"}}
 	reads   = suite{"metrics", nil}
@@ -44,13 +45,13 @@ var (
 func order(file string) []suite {
 	switch name := strings.TrimSuffix(filepath.Base(file), ".lua"); name {
 	case "fixed_window", "sliding_log", "sliding_window_counter", "token_bucket", "leaky_bucket", "bucket", "level", "ratio", "take", "takeall":
-		return []suite{buckets, models, scripts, reads, queues, shapes}
+		return []suite{buckets, models, scripts, reads, queues, scenes, shapes}
 	case "budget", "budgets", "counts", "explain", "job", "list", "workers", "preflight", "where", "mend":
-		return []suite{scripts, reads, queues, models}
+		return []suite{scripts, reads, queues, models, scenes}
 	case "look", "wake", "watch":
-		return []suite{scripts, models, workers, shapes, queues}
+		return []suite{scripts, models, workers, scenes, shapes, queues}
 	}
-	return []suite{models, scripts, queues, buckets, reads, shapes}
+	return []suite{models, scripts, queues, buckets, reads, scenes, shapes}
 }
 
 func main() {
