@@ -57,7 +57,7 @@ fuzz: valkey ## run each fuzz target for FUZZTIME
 	@set -e; for pkg in $$(go list ./...); do \
 		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 			echo "$$pkg $$target"; \
-			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$pkg; \
 		done; \
 	done
 

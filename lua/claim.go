@@ -65,6 +65,9 @@ func Claim(ctx context.Context, c valkey.Client, keys Keys, process, nonce strin
 		Limited: r.number(8) == 1, Reclaimed: int(r.number(9)), Died: int(r.number(10)),
 	}
 	n := int(r.number(11))
+	if n < 0 || n > (len(r.values)-fixed)/2 {
+		return Claimed{}, fmt.Errorf("emq: claim: the answer counts %d jobs and holds %d values more", n, max(0, len(r.values)-fixed))
+	}
 	if n > 0 && !strings.HasSuffix(out.Token, "-"+nonce) {
 		return Claimed{}, fmt.Errorf("emq: claim: the answer carries the token %q of another call; the connection is out of step", out.Token)
 	}

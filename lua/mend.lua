@@ -47,7 +47,7 @@ local running -- the ids of active jobs
 local function is_active(id)
   if not running then
     running = {}
-    for _, member in ipairs(call('ZRANGE', active, '0', '-1')) do running[string.match(member, '^[^|]+')] = true end
+    for _, member in ipairs(call('ZRANGE', active, '0', '-1')) do running[string.match(member, '^[^|]*')] = true end
   end
   return running[id] ~= nil
 end

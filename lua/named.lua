@@ -141,7 +141,7 @@ if op == 'set' then
     local limit = limited.parse(name, text_of)
     local members = call('ZRANGE', active, '0', '999', 'WITHSCORES')
     for i = 1, #members, 2 do
-      local record = tonumber(members[i + 1]) > now and read_header(string.match(members[i], '^[^|]+')) or ''
+      local record = tonumber(members[i + 1]) > now and read_header(string.match(members[i], '^[^|]*')) or ''
       if place_of(record) then table.insert(count, {members[i], members[i + 1], leased.count(members[i], record, {limit})}) end
     end
     uncounted_left = call('ZCARD', active) > 1000

@@ -31,7 +31,7 @@ type suite struct {
 }
 
 var (
-	models  = suite{"claim", []string{"-test.run", "TestClaimAgreesWithItsModel|TestClaimVectors|TestCostVectors", "-rapid.checks", "35"}}
+	models  = suite{"claim", []string{"-test.run", "TestClaimAgreesWithItsModel|TestClaimVectors|TestCostVectors", "-rapid.checks", "35", "-rapid.shrinktime", "1ms", "-rapid.nofailfile"}}
 	scripts = suite{"lua", []string{"-test.skip", "TestBatchUnderLimits|TestBatchIsMany|F37|Fuzz|TestScriptTextIsNeverBuilt|F44|F40|F60|F41|F92|Garbage|TestAuditHasEachChange"}}
 	scenes  = suite{"lua", []string{"-test.run", "F41|F92|Garbage|TestAuditHasEachChange"}}
 	shapes  = suite{"lua", []string{"-test.run", "TestBatchUnderLimits|TestBatchIsMany|F40"}}

@@ -3,7 +3,7 @@ local counting = {members = call('ZRANGE', uncounted, '0', '127', 'WITHSCORES'),
 for i = 1, #counting.members, 2 do
   local member = counting.members[i]
   local till = call('ZSCORE', active, member)
-  local record = till and tonumber(till) > now and read_header(string.match(member, '^[^|]+')) or ''
+  local record = till and tonumber(till) > now and read_header(string.match(member, '^[^|]*')) or ''
   if place_of(record) then table.insert(counting.leases, {member, till, leased.count(member, record, named)}) end
 end
 

@@ -41,7 +41,7 @@ local function read_ended(most)
   local words = leased.read(r.ended)
   for _, member in ipairs(r.ended) do
     r.places[member] = leased.places(words[member])
-    local id = string.match(member, '^[^|]+')
+    local id = string.match(member, '^[^|]*')
     local head = head_of(id)
     local place = place_of(head)
     if not place then
